@@ -1,0 +1,202 @@
+"""All settings, from the environment and `.env`, in one typed object that the entry points build and pass down."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from functools import cached_property
+from ipaddress import IPv4Network, IPv6Network, ip_network
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args, get_origin
+from urllib.parse import urlsplit, urlunsplit
+
+from croniter import croniter
+from dotenv import dotenv_values
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
+
+from archiver.errors import ConfigError
+
+_INTERVAL = re.compile(r"(\d+)\s*(s|m|h|d)")
+_INTERVAL_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_SIZE = re.compile(r"(\d+)\s*(K|M|G|T)?(?:i?B)?", re.IGNORECASE)
+_SIZE_BYTES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+def interval_seconds(text: str) -> int | None:
+    """`30s`, `5m`, `2h`, `1d` as seconds; None for anything else (a cron pattern, for one)."""
+    match = _INTERVAL.fullmatch(text.strip())
+    return int(match[1]) * _INTERVAL_SECONDS[match[2]] if match else None
+
+
+def _schedule(text: str) -> str:
+    text = " ".join(text.split())
+    seconds = interval_seconds(text)
+    if seconds is not None:
+        if seconds < 1:
+            raise ValueError("an interval is at least 1s")
+        return text
+    if len(text.split()) not in (5, 6) or not croniter.is_valid(text, second_at_beginning=True):
+        raise ValueError(
+            'a cron pattern of 5 or 6 fields such as "*/5 * * * *" (6: seconds first), or an interval such as 30s, 5m, 2h, 1d'
+        )
+    return text
+
+
+def _size(value: object) -> object:
+    if isinstance(value, str):
+        match = _SIZE.fullmatch(value.strip())
+        if not match:
+            raise ValueError("a number of bytes, or one with K, M, G or T, such as 2G")
+        return int(match[1]) * _SIZE_BYTES[(match[2] or "").upper()]
+    return value
+
+
+def _url(*schemes: str, needs_host: bool = True) -> Any:
+    allowed = " or ".join(f"{scheme}://…" for scheme in schemes)
+
+    def check(secret: SecretStr) -> SecretStr:
+        try:
+            parts = urlsplit(secret.get_secret_value())
+            parts.port  # noqa: B018  (raises when it is not a number)
+        except ValueError as error:
+            raise ValueError(f"an address {allowed}") from error
+        if parts.scheme not in schemes or (needs_host and not parts.hostname and not parts.path.strip("/")):
+            raise ValueError(f"an address {allowed}")
+        return secret
+
+    return AfterValidator(check)
+
+
+def _networks(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    try:
+        return tuple(ip_network(part.strip()) for part in value.split(",") if part.strip())
+    except ValueError as error:
+        raise ValueError("addresses or networks, separated by commas, such as 10.0.0.0/8,::1") from error
+
+
+def _folder(path: Path) -> Path:
+    return Path(os.path.abspath(path.expanduser()))  # noqa: PTH100  (resolve() would follow links, which people use on purpose)
+
+
+Schedule = Annotated[str, AfterValidator(_schedule)]
+Size = Annotated[int, BeforeValidator(_size), Field(ge=0)]
+Port = Annotated[int, Field(ge=1, le=65535)]
+DatabaseUrl = Annotated[SecretStr, _url("postgresql", "postgres", needs_host=False)]
+RedisUrl = Annotated[SecretStr, _url("redis", "rediss", "unix")]
+HttpUrl = Annotated[SecretStr, _url("http", "https")]
+Networks = Annotated[tuple[IPv4Network | IPv6Network, ...], BeforeValidator(_networks)]
+
+
+class Settings(BaseModel):
+    """A field is the variable of the same name in capitals. An empty variable counts as not set."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, validate_default=True)
+
+    # what runs, and how often
+    sync_frequency: Schedule = "* * * * *"
+    ingestion_worker_concurrency: Annotated[int, Field(ge=1, le=200)] = 5
+    meili_indexing_batch: Annotated[int, Field(ge=1, le=10_000)] = 500
+    indexing_processes: Annotated[int, Field(ge=1, le=64)] = max(1, min(4, (os.cpu_count() or 1) // 2))
+    slice_seconds: Annotated[int, Field(ge=1, le=3600)] = 30
+    sync_stale_minutes: Annotated[int, Field(ge=1, le=1440)] = 30
+    connector_idle_seconds: Annotated[int, Field(ge=1, le=3600)] = 300
+    queue_max_depth: Annotated[int, Field(ge=10, le=1_000_000)] = 1000
+    disk_min_free_bytes: Size = 1 << 30
+
+    # the parts; one that is not named here runs embedded
+    database_url: DatabaseUrl | None = None
+    redis_url: RedisUrl | None = None
+    meili_host: HttpUrl | None = None
+    meili_master_key: SecretStr | None = None
+
+    # the bytes
+    archiver_data: Annotated[Path, AfterValidator(_folder)] = Path("data")
+    storage_type: Literal["local", "s3"] = "local"
+    storage_s3_endpoint: HttpUrl | None = None
+    storage_s3_bucket: str | None = None
+    storage_s3_region: str = "us-east-1"
+    storage_s3_access_key_id: str | None = None
+    storage_s3_secret_access_key: SecretStr | None = None
+    storage_s3_force_path_style: bool = False
+    storage_s3_object_lock_days: Annotated[int, Field(ge=0, le=36500)] = 0
+    storage_s3_cache_bytes: Size = 1 << 30
+    storage_encryption_key: SecretStr | None = None
+    encryption_key: SecretStr | None = None
+
+    # the door
+    archiver_host: str = "127.0.0.1"
+    archiver_port: Port = 8080
+    archiver_url: HttpUrl | None = None
+    trusted_proxies: Networks = ()
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+    @cached_property
+    def embedded(self) -> frozenset[str]:
+        """The parts that we run ourselves, because no address was given for them."""
+        given = {"postgres": self.database_url, "valkey": self.redis_url, "search": self.meili_host}
+        return frozenset(part for part, address in given.items() if address is None)
+
+
+def load_settings(environ: Mapping[str, str] | None = None, env_file: Path = Path(".env")) -> Settings:
+    """Reads `.env` and the environment, which wins. Raises ConfigError with one line for each value that can't be used."""
+    values = {**dotenv_values(env_file), **(os.environ if environ is None else environ)}
+    given = {name.lower(): value for name, value in values.items() if name.lower() in Settings.model_fields and value}
+    if "log_level" in given:
+        given["log_level"] = given["log_level"].lower()
+    try:
+        settings = Settings.model_validate(given)
+    except ValidationError as error:
+        raise ConfigError("\n".join(_line(item, given) for item in error.errors())) from None
+    _check_together(settings)
+    return settings
+
+
+def _check_together(settings: Settings) -> None:
+    """Values that are right alone and wrong together."""
+    if settings.storage_type == "s3":
+        needed = (
+            "storage_s3_bucket",
+            "storage_s3_access_key_id",
+            "storage_s3_secret_access_key",
+            "storage_encryption_key",
+        )
+        missing = [name.upper() for name in needed if not getattr(settings, name)]
+        if missing:
+            raise ConfigError(f"STORAGE_TYPE=s3 needs {', '.join(missing)} as well")
+    if settings.meili_host and not settings.meili_master_key:
+        raise ConfigError("MEILI_HOST needs MEILI_MASTER_KEY as well")
+
+
+def _line(item: Any, given: Mapping[str, str]) -> str:
+    name = str(item["loc"][0])
+    field = Settings.model_fields[name]
+    reason = re.sub(r"^(Value error, |Input should be )", "", item["msg"])
+    value = given[name]
+    if not _is_secret(field.annotation):
+        shown = f"={value!r}"
+    elif name.endswith(("_url", "_host", "_endpoint")):
+        shown = f"={hide_password(value)!r}"
+    else:
+        shown = " (a secret, not shown)"
+    return f"{name.upper()}{shown}: expected {reason}"
+
+
+def _is_secret(annotation: Any) -> bool:
+    if annotation is SecretStr:
+        return True
+    return get_origin(annotation) is not None and any(_is_secret(argument) for argument in get_args(annotation))
+
+
+def hide_password(url: str) -> str:
+    """The address without its password, for messages and logs."""
+    try:
+        parts = urlsplit(url)
+        if parts.password is None:
+            return url if "@" not in url else "…@" + url.rsplit("@", 1)[1]
+        netloc = f"{parts.username or ''}:***@{parts.netloc.rsplit('@', 1)[1]}"
+        return urlunsplit(parts._replace(netloc=netloc))
+    except ValueError:
+        return "an address that can't be read"

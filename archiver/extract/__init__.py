@@ -1,0 +1,1 @@
+"""The text of attachments, found in a separate process with limits."""

@@ -1,0 +1,1 @@
+"""The job queue. The only place that knows BullMQ, beside workers.runtime."""

@@ -1,0 +1,1 @@
+"""The search index: the Meilisearch client, the documents, and the embedded server."""

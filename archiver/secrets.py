@@ -1,0 +1,161 @@
+"""Keys and passwords: given in the environment, or made at the first start and kept in `ARCHIVER_DATA/secrets` (mode 0600)."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import re
+import secrets
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from pydantic import SecretStr
+
+from archiver.config import Settings
+from archiver.errors import ConfigError, WrongKey
+
+_KEY_ID = re.compile(r"[A-Za-z0-9_-]{1,32}")
+_SEAL_VERSION = b"\x01"
+_NONCE_BYTES = 12
+_KEY_BYTES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Keyring:
+    """AES-256 keys by id, `id:base64[,id:base64…]`. The first one seals, every one opens."""
+
+    keys: dict[str, bytes] = field(repr=False)
+
+    @property
+    def active(self) -> str:
+        return next(iter(self.keys))
+
+    @classmethod
+    def parse(cls, text: str, variable: str) -> Keyring:
+        """The value is never part of the error: it is a secret."""
+        keys: dict[str, bytes] = {}
+        for number, entry in enumerate(text.split(","), start=1):
+            key_id, _, encoded = entry.strip().partition(":")
+            try:
+                key = base64.b64decode(encoded, validate=True)
+            except binascii.Error:
+                key = b""
+            if not _KEY_ID.fullmatch(key_id) or len(key) != _KEY_BYTES:
+                raise ConfigError(f"{variable} (a secret, not shown): key {number} is not id:base64 of {_KEY_BYTES} bytes")
+            if key_id in keys:
+                raise ConfigError(f"{variable} (a secret, not shown): the id {key_id!r} stands there twice")
+            keys[key_id] = key
+        return cls(keys)
+
+    @classmethod
+    def generate(cls) -> Keyring:
+        return cls({f"k{secrets.token_hex(4)}": secrets.token_bytes(_KEY_BYTES)})
+
+    def with_new_active(self) -> Keyring:
+        """A new key in front; the old ones stay, to open what they sealed."""
+        return Keyring({**Keyring.generate().keys, **self.keys})
+
+    def serialise(self) -> str:
+        return ",".join(f"{key_id}:{base64.b64encode(key).decode()}" for key_id, key in self.keys.items())
+
+    def seal(self, plain: bytes, purpose: bytes) -> bytes:
+        """AES-256-GCM. `purpose` binds the result to its place, so that it can't be moved to another row."""
+        nonce = os.urandom(_NONCE_BYTES)
+        key_id = self.active.encode()
+        header = _SEAL_VERSION + bytes([len(key_id)]) + key_id
+        return header + nonce + AESGCM(self.keys[self.active]).encrypt(nonce, plain, header + purpose)
+
+    def unseal(self, sealed: bytes, purpose: bytes) -> bytes:
+        if sealed[:1] != _SEAL_VERSION or len(sealed) < 2:
+            raise WrongKey("a sealed value has an unknown form; was it written by a newer version?")
+        end = 2 + sealed[1]
+        header, key_id = sealed[:end], sealed[2:end].decode("ascii", "replace")
+        if key_id not in self.keys:
+            raise WrongKey(
+                f"a value is sealed with the key {key_id!r}, which is not among the given ones ({', '.join(self.keys)})"
+            )
+        nonce, cipher = sealed[end : end + _NONCE_BYTES], sealed[end + _NONCE_BYTES :]
+        try:
+            return AESGCM(self.keys[key_id]).decrypt(nonce, cipher, header + purpose)
+        except InvalidTag:
+            raise WrongKey(
+                f"a value can't be opened with the key {key_id!r}: the key is another one, or the value was changed"
+            ) from None
+
+
+class SecretFolder:
+    """`ARCHIVER_DATA/secrets`: one file a secret, readable by the owner only."""
+
+    def __init__(self, data: Path) -> None:
+        self.path = data / "secrets"
+
+    def read(self, name: str) -> str | None:
+        try:
+            return (self.path / name).read_text().strip() or None
+        except FileNotFoundError:
+            return None
+
+    def write(self, name: str, value: str) -> None:
+        """Replaces the file as a whole, so that a crash leaves the old or the new one."""
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        temporary = self.path / f".{name}.{os.getpid()}"
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(value + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(self.path / name)
+        folder = os.open(self.path, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    def password(self, name: str) -> str:
+        """A random one, made when it is first asked for."""
+        value = self.read(name)
+        if value is None:
+            value = secrets.token_urlsafe(32)
+            self.write(name, value)
+        return value
+
+
+def storage_keyring(settings: Settings) -> Keyring:
+    """The keys of the archive's packs: STORAGE_ENCRYPTION_KEY, else the key file of this data folder."""
+    return _keyring(settings, settings.storage_encryption_key, "STORAGE_ENCRYPTION_KEY", STORAGE_KEY_FILE)
+
+
+def credentials_keyring(settings: Settings) -> Keyring:
+    """The keys that seal the sources' credentials: ENCRYPTION_KEY, else the key file of this data folder."""
+    return _keyring(settings, settings.encryption_key, "ENCRYPTION_KEY", CREDENTIALS_KEY_FILE)
+
+
+STORAGE_KEY_FILE = "storage-encryption.key"
+CREDENTIALS_KEY_FILE = "encryption.key"
+
+
+def _keyring(settings: Settings, given: SecretStr | None, variable: str, file: str) -> Keyring:
+    if given is not None:
+        return Keyring.parse(given.get_secret_value(), variable)
+    kept = SecretFolder(settings.archiver_data).read(file)
+    if kept is None:
+        raise WrongKey(f"there is no {settings.archiver_data / 'secrets' / file}: put it back, or set {variable}")
+    return Keyring.parse(kept, f"{settings.archiver_data / 'secrets' / file}")
+
+
+def create_missing_keys(settings: Settings) -> list[Path]:
+    """Makes the key files of a new data folder. Returns those it made: the user is told to keep a copy of them elsewhere.
+
+    Only for a folder without packs: a key made later would not open what is there (the caller checks).
+    """
+    folder = SecretFolder(settings.archiver_data)
+    wanted = {STORAGE_KEY_FILE: settings.storage_encryption_key, CREDENTIALS_KEY_FILE: settings.encryption_key}
+    made = []
+    for file, given in wanted.items():
+        if given is None and folder.read(file) is None:
+            folder.write(file, Keyring.generate().serialise())
+            made.append(folder.path / file)
+    return made

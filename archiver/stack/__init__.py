@@ -1,0 +1,1 @@
+"""The embedded servers and the supervisor behind `archiver up`."""

@@ -1,0 +1,1 @@
+"""The archive itself: packs of frames that are never rewritten."""

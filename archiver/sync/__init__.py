@@ -1,0 +1,1 @@
+"""Sessions, mailboxes and the outbox: how a sync cycle keeps its place."""

@@ -1,0 +1,1 @@
+"""Worker processes: `python -m workers ingestion` and `python -m workers indexing`."""
