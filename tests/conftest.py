@@ -1,9 +1,20 @@
-"""What every test may ask for."""
+"""What every test may ask for. The servers are real; each test that asks for a database gets one of its own."""
+
+from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
+from sqlalchemy import Engine
+
+from archiver.db import make_engine
+from archiver.models import uuid7
+from archiver.services import schema
+from archiver.stack.folder import DataFolder
+from archiver.stack.postgres import EmbeddedPostgres
 
 CORPUS = Path(os.environ.get("ARCHIVER_TEST_CORPUS", Path(__file__).parents[2] / "shared" / "corpus"))
 
@@ -14,3 +25,46 @@ def corpus() -> Path:
     if not CORPUS.is_dir():
         pytest.skip(f"no mail corpus at {CORPUS} (set ARCHIVER_TEST_CORPUS)")
     return CORPUS
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedPostgres]:
+    """A real PostgreSQL for the whole run, with the migrated database `template` to copy from."""
+    folder = DataFolder(tmp_path_factory.mktemp("postgres") / "data")
+    folder.prepare()
+    server = EmbeddedPostgres(folder)
+    server.prepare()
+    with server.running():
+        _create_database(server, "template", "template0")
+        engine = make_engine(server.url("template"), "test")
+        schema.migrate(engine)
+        engine.dispose()
+        yield server
+
+
+def _create_database(server: EmbeddedPostgres, name: str, template: str) -> None:
+    with psycopg.connect(server.url("postgres"), autocommit=True) as connection:
+        connection.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
+
+
+@pytest.fixture
+def empty_database_url(postgres: EmbeddedPostgres) -> str:
+    """A database without any table."""
+    name = f"t_{uuid7().hex}"
+    _create_database(postgres, name, "template0")
+    return postgres.url(name)
+
+
+@pytest.fixture
+def database_url(postgres: EmbeddedPostgres) -> str:
+    """A database with the whole schema and no row."""
+    name = f"t_{uuid7().hex}"
+    _create_database(postgres, name, "template")
+    return postgres.url(name)
+
+
+@pytest.fixture
+def engine(database_url: str) -> Iterator[Engine]:
+    engine = make_engine(database_url, "test")
+    yield engine
+    engine.dispose()

@@ -1,1 +1,34 @@
-"""The tables."""
+"""The tables. `Base.metadata` and the migrations describe the same schema; a test holds them together."""
+
+from archiver.models.access import ApiKey, AuditEntry, Grant, Session, User
+from archiver.models.base import Base
+from archiver.models.ids import message_uuid, uuid7
+from archiver.models.messages import Attachment, Message, MessageAttachment, MessageCopy, Participant
+from archiver.models.sources import IngestionSource, Mailbox
+from archiver.models.store import Pack, StoredObject
+from archiver.models.sync import DeadLetter, OutboxRow, SyncRun, SyncSession, SyncSessionMailbox
+
+__all__ = [
+    "ApiKey",
+    "Attachment",
+    "AuditEntry",
+    "Base",
+    "DeadLetter",
+    "Grant",
+    "IngestionSource",
+    "Mailbox",
+    "Message",
+    "MessageAttachment",
+    "MessageCopy",
+    "OutboxRow",
+    "Pack",
+    "Participant",
+    "Session",
+    "StoredObject",
+    "SyncRun",
+    "SyncSession",
+    "SyncSessionMailbox",
+    "User",
+    "message_uuid",
+    "uuid7",
+]

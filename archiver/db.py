@@ -1,0 +1,31 @@
+"""Connections to Postgres."""
+
+from __future__ import annotations
+
+from sqlalchemy import Engine, create_engine
+
+_CONNECT_SECONDS = 10
+
+
+def make_engine(url: str, name: str, *, pool_size: int = 5) -> Engine:
+    """`name` is what pg_stat_activity shows. Connections are checked before use, so that a restarted Postgres is no error."""
+    return create_engine(
+        driver_url(url),
+        pool_size=pool_size,
+        max_overflow=pool_size,
+        pool_pre_ping=True,
+        hide_parameters=True,  # errors end up in logs, and parameters are mail
+        connect_args={
+            "application_name": f"archiver-{name}",
+            "connect_timeout": _CONNECT_SECONDS,
+            "options": "-c timezone=UTC -c idle_in_transaction_session_timeout=600000",
+            "keepalives_idle": 60,
+            "tcp_user_timeout": 30_000,
+        },
+    )
+
+
+def driver_url(url: str) -> str:
+    """SQLAlchemy wants the driver named; people write the address as libpq knows it."""
+    scheme, _, rest = url.partition("://")
+    return f"postgresql+psycopg://{rest}" if scheme in ("postgres", "postgresql") else url

@@ -1,0 +1,139 @@
+"""Messages, where they lie, who takes part in them, and what is attached."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from uuid import UUID
+
+from sqlalchemy import CheckConstraint, ForeignKey, Index, Integer, SmallInteger, text
+from sqlalchemy.orm import Mapped, mapped_column
+
+from archiver.models.base import Base, Count, CreatedAt, Id, JsonList, JsonObject, Texts, one_of, sha256_length
+from archiver.models.states import DateOrigin, ParticipantRole, SearchState, TextState
+
+
+class Message(Base):
+    """One mail, byte for byte. The id is made from the SHA-256 (models.ids.message_uuid)."""
+
+    __tablename__ = "messages"
+
+    id: Mapped[UUID] = mapped_column(primary_key=True)
+    sha256: Mapped[bytes] = mapped_column(unique=True)
+    canonical_sha256: Mapped[bytes]
+    """Equal for variants of one mail that differ in line ends and in headers that mail programs add."""
+    internet_message_id: Mapped[str | None]
+    in_reply_to: Mapped[str | None]
+    reference_ids: Mapped[Texts]
+    thread_id: Mapped[UUID | None]
+    sent_at: Mapped[datetime | None]
+    received_at: Mapped[datetime | None]
+    sort_at: Mapped[datetime]
+    """Date if it is plausible, else receipt; 1970-01-01 where there is no date at all (date_origin `none`)."""
+    date_origin: Mapped[str]
+    sender: Mapped[str | None]
+    sender_name: Mapped[str | None]
+    subject: Mapped[str | None]
+    size_bytes: Mapped[int]
+    has_attachments: Mapped[bool] = mapped_column(server_default=text("false"))
+    defects: Mapped[JsonList]
+    parser_version: Mapped[int] = mapped_column(Integer, server_default=text("0"))
+    index_version: Mapped[int] = mapped_column(server_default=text("1"))
+    indexed_version: Mapped[Count]
+    index_lease_until: Mapped[datetime | None]
+    search_state: Mapped[str] = mapped_column(server_default=SearchState.PENDING)
+    search_reasons: Mapped[JsonList]
+    first_run_id: Mapped[UUID | None]
+    """The session that brought it, which is the run of the same id later; no foreign key, as the run is written at the end."""
+    archived_at: Mapped[CreatedAt]
+
+    __table_args__ = (
+        sha256_length("sha256"),
+        sha256_length("canonical_sha256"),
+        one_of("date_origin", DateOrigin),
+        one_of("search_state", SearchState),
+        CheckConstraint("indexed_version <= index_version", name="indexed_version"),
+        CheckConstraint("size_bytes >= 0", name="size_bytes"),
+        Index("ix_messages_sort_at", text("sort_at DESC"), text("id DESC")),
+        Index("ix_messages_canonical_sha256", "canonical_sha256"),
+        Index("ix_messages_internet_message_id", text("md5(internet_message_id)")),
+        Index("ix_messages_thread_id", "thread_id"),
+        Index("ix_messages_to_index", "id", postgresql_where=text("indexed_version < index_version")),
+        Index("ix_messages_not_full", "search_state", "id", postgresql_where=text("search_state <> 'full'")),
+        Index("ix_messages_first_run_id", "first_run_id"),
+    )
+
+
+class MessageCopy(Base):
+    """A place where a message lies. The row stays when the copy is deleted, so that no sync brings it back."""
+
+    __tablename__ = "message_copies"
+
+    id: Mapped[Id]
+    message_id: Mapped[UUID | None] = mapped_column(ForeignKey("messages.id", ondelete="SET NULL"), index=True)
+    mailbox_id: Mapped[UUID] = mapped_column(ForeignKey("mailboxes.id"))
+    provider_key: Mapped[str]
+    folder: Mapped[str] = mapped_column(server_default=text("''"))
+    flags: Mapped[Texts]
+    labels: Mapped[Texts]
+    received_at: Mapped[datetime | None]
+    run_id: Mapped[UUID | None]
+    created_at: Mapped[CreatedAt]
+    gone_at: Mapped[datetime | None]
+    deleted_at: Mapped[datetime | None]
+    deleted_reason: Mapped[str | None]
+
+    __table_args__ = (
+        CheckConstraint("message_id IS NOT NULL OR deleted_at IS NOT NULL", name="has_message"),
+        Index("uq_message_copies_mailbox_id_provider_key", "mailbox_id", "provider_key", unique=True),
+        Index("ix_message_copies_folder", "mailbox_id", "folder"),
+    )
+
+
+class Participant(Base):
+    __tablename__ = "participants"
+
+    message_id: Mapped[UUID] = mapped_column(ForeignKey("messages.id", ondelete="CASCADE"), primary_key=True)
+    position: Mapped[int] = mapped_column(Integer, primary_key=True)
+    role: Mapped[str]
+    address: Mapped[str]
+    """Lower case; what is no address is kept as it stands."""
+    name: Mapped[str | None]
+
+    __table_args__ = (one_of("role", ParticipantRole), Index("ix_participants_address", text("left(address, 320)"), "role"))
+
+
+class Attachment(Base):
+    """The content of attachments, once per hash, and what became of its text."""
+
+    __tablename__ = "attachments"
+
+    sha256: Mapped[bytes] = mapped_column(primary_key=True)
+    size_bytes: Mapped[int]
+    media_type: Mapped[str]
+    text_state: Mapped[str] = mapped_column(server_default=TextState.PENDING)
+    text_reason: Mapped[str | None]
+    text_sha256: Mapped[bytes | None]
+    """The extracted text: an object of the store."""
+    pages: Mapped[JsonList]
+    """Where each page begins in the text, in characters."""
+    extractor_version: Mapped[int] = mapped_column(Integer, server_default=text("0"))
+    created_at: Mapped[CreatedAt]
+
+    __table_args__ = (
+        sha256_length("sha256"),
+        one_of("text_state", TextState),
+        Index("ix_attachments_pending", "sha256", postgresql_where=text("text_state = 'pending'")),
+    )
+
+
+class MessageAttachment(Base):
+    __tablename__ = "message_attachments"
+
+    message_id: Mapped[UUID] = mapped_column(ForeignKey("messages.id", ondelete="CASCADE"), primary_key=True)
+    position: Mapped[int] = mapped_column(SmallInteger, primary_key=True)
+    attachment_sha256: Mapped[bytes] = mapped_column(ForeignKey("attachments.sha256"), index=True)
+    name: Mapped[str | None]
+    media_type: Mapped[str]
+    is_inline: Mapped[bool] = mapped_column(server_default=text("false"))
+    content_id: Mapped[str | None]
+    detail: Mapped[JsonObject]

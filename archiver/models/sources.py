@@ -1,0 +1,66 @@
+"""Where mail comes from: sources and their mailboxes."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from uuid import UUID
+
+from sqlalchemy import ForeignKey, Index, func, text
+from sqlalchemy.orm import Mapped, mapped_column
+
+from archiver.models.base import Base, Count, CreatedAt, Id, JsonObject, one_of
+from archiver.models.states import SourceStatus
+
+
+class IngestionSource(Base):
+    __tablename__ = "ingestion_sources"
+
+    id: Mapped[Id]
+    kind: Mapped[str]
+    name: Mapped[str]
+    owner_id: Mapped[UUID | None] = mapped_column(ForeignKey("users.id", ondelete="SET NULL"), index=True)
+    credentials: Mapped[bytes | None]
+    """Sealed JSON (archiver.secrets); the purpose it is sealed for is the source's id."""
+    settings: Mapped[JsonObject]
+    status: Mapped[str] = mapped_column(server_default=SourceStatus.PENDING)
+    status_message: Mapped[str | None]
+    sync_state: Mapped[JsonObject]
+    """Flat keys such as `imap:alice@example.org:INBOX`, merged with `||` at the end of each cycle."""
+    next_due_at: Mapped[datetime | None]
+    failures: Mapped[Count]
+    """Failed cycles in a row; each one doubles the pause."""
+    last_started_at: Mapped[datetime | None]
+    last_finished_at: Mapped[datetime | None]
+    created_at: Mapped[CreatedAt]
+    updated_at: Mapped[CreatedAt]
+    removed_at: Mapped[datetime | None]
+    """A removed source that keeps its mail stays as a row, because its mailboxes do."""
+
+    __table_args__ = (
+        one_of("status", SourceStatus),
+        Index("uq_ingestion_sources_name", func.lower(text("name")), unique=True, postgresql_where=text("removed_at IS NULL")),
+        Index("ix_ingestion_sources_due", "next_due_at", postgresql_where=text("removed_at IS NULL")),
+    )
+
+
+class Mailbox(Base):
+    __tablename__ = "mailboxes"
+
+    id: Mapped[Id]
+    source_id: Mapped[UUID] = mapped_column(ForeignKey("ingestion_sources.id"))
+    address: Mapped[str]
+    display_name: Mapped[str | None]
+    provider_id: Mapped[str | None]
+    """The provider's own id of the mailbox, where it has one that outlives a change of address."""
+    sync_state: Mapped[JsonObject]
+    """Where the next fetch begins. Changed only in the transaction that stores what it says is stored."""
+    next_due_at: Mapped[datetime | None]
+    failures: Mapped[Count]
+    status_message: Mapped[str | None]
+    created_at: Mapped[CreatedAt]
+    gone_at: Mapped[datetime | None]
+
+    __table_args__ = (
+        Index("uq_mailboxes_source_id_address", "source_id", func.lower(text("address")), unique=True),
+        Index("ix_mailboxes_address", func.lower(text("address"))),
+    )

