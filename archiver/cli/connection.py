@@ -24,7 +24,7 @@ def connected(*needs: str, settings: Settings | None = None) -> Iterator[Setting
         return
     folder = DataFolder(settings.archiver_data)
     folder.prepare()
-    with stack_in_use(folder, *needs, say=lambda text: messages.print(f"[dim]{text} …[/dim]")) as addresses:
+    with stack_in_use(folder, *needs, say=lambda text: messages.print(text, style="dim", markup=False)) as addresses:
         yield load_settings({**os.environ, **addresses})
 
 

@@ -11,8 +11,9 @@ from rich.console import Console
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, and nothing else, on standard output.")]
 
-console = Console(highlight=False)
-messages = Console(stderr=True, highlight=False)
+_PIPED_WIDTH = 200  # lines in a pipe or a file are not broken for the sake of a screen
+console = Console(highlight=False, width=None if sys.stdout.isatty() else _PIPED_WIDTH)
+messages = Console(stderr=True, highlight=False, width=None if sys.stderr.isatty() else _PIPED_WIDTH)
 
 
 def print_json(value: Any) -> None:

@@ -53,7 +53,7 @@ class JobQueues:
                     raise NotReady(f"the job {job_id} failed: {job.failedReason}")
                 return job.returnvalue
             await asyncio.sleep(_LOOK_SECONDS)
-        raise NotReady(f"no worker took a job of the queue {queue!r} within {timeout_seconds:.0f} s")
+        raise NotReady(f"no worker took a job of the queue {queue.value!r} within {timeout_seconds:.0f} s")
 
 
 async def ping(url: str, queue: QueueName, timeout_seconds: float = 5.0) -> float:
@@ -64,5 +64,5 @@ async def ping(url: str, queue: QueueName, timeout_seconds: float = 5.0) -> floa
         await queues.add(queue, Ping(token), f"ping-{token}")
         answer = await queues.result(queue, f"ping-{token}", timeout_seconds)
     if answer != {"token": token}:
-        raise NotReady(f"a worker of the queue {queue!r} gave a wrong answer")
+        raise NotReady(f"a worker of the queue {queue.value!r} gave a wrong answer")
     return time.monotonic() - started

@@ -60,10 +60,12 @@ def stack_in_use(folder: DataFolder, *needs: str, say: Callable[[str], None] = l
             with connection, connection.makefile("rw") as lines:
                 answer = _ask_hold(lines, needs)
                 if answer is not None:
-                    yield answer
+                    for notice in answer["notices"]:
+                        say(notice)
+                    yield answer["environment"]
                     return
         elif starter is None:
-            say("starting the embedded servers")
+            say("starting the embedded servers …")
             starter = _start_detached(folder)
         elif starter.poll() is not None:
             if starter.returncode != 0 and _connect_soon(folder) is None:
@@ -74,7 +76,7 @@ def stack_in_use(folder: DataFolder, *needs: str, say: Callable[[str], None] = l
         time.sleep(0.05)
 
 
-def _ask_hold(lines: Any, needs: tuple[str, ...]) -> dict[str, str] | None:
+def _ask_hold(lines: Any, needs: tuple[str, ...]) -> dict[str, Any] | None:
     """None when the stack went away in the meantime."""
     try:
         lines.write(json.dumps({"do": "hold", "needs": needs}) + "\n")
@@ -86,7 +88,7 @@ def _ask_hold(lines: Any, needs: tuple[str, ...]) -> dict[str, str] | None:
         return None
     if "error" in answer:
         raise ArchiverError(answer["error"])
-    return dict(answer["environment"])
+    return dict(answer)
 
 
 def _start_detached(folder: DataFolder) -> subprocess.Popen[bytes]:

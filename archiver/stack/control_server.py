@@ -21,9 +21,11 @@ _UNUSED_SECONDS = 1.0
 class ControlServer:
     """Runs beside the supervisor's main thread, which does everything that it asks for."""
 
-    def __init__(self, supervisor: Supervisor, stack: Stack, path: Path, *, what: str, stop_when_unused: bool) -> None:
+    def __init__(
+        self, supervisor: Supervisor, stack: Stack, path: Path, *, what: str, stop_when_unused: bool, notices: list[str]
+    ) -> None:
         self._supervisor, self._stack, self._path = supervisor, stack, path
-        self._what, self._stop_when_unused = what, stop_when_unused
+        self._what, self._stop_when_unused, self._notices = what, stop_when_unused, notices
         self._holders: set[socket.socket] = set()
         self._changed = threading.Condition()
 
@@ -67,6 +69,7 @@ class ControlServer:
         return {
             "pid": os.getpid(),
             "what": self._what,
+            "held": len(self._holders),
             "ready": self._supervisor.ready,
             "parts": [
                 {
@@ -85,7 +88,7 @@ class ControlServer:
         self._holders.add(connection)
         try:
             if "workers" in request.get("needs", ()):
-                self._supervisor.requests.put(lambda: self._supervisor.add(self._stack.workers))
+                self._supervisor.request(lambda: self._supervisor.add(self._stack.workers))
             self._answer(lines, self._when_ready(request.get("needs", ())))
             lines.readline()  # until the other side is gone
         finally:
@@ -104,10 +107,11 @@ class ControlServer:
                     return {"error": self._supervisor.failure}
                 if not self._changed.wait(timeout=1.0) and time.monotonic() > deadline:
                     return {"error": f"the stack is not ready after {START_SECONDS:.0f} s; see {self._path.parent.parent}/logs"}
-        return {"environment": self._stack.environment}
+        notices, self._notices = self._notices, []
+        return {"environment": self._stack.environment, "notices": notices}
 
     def _later(self, seconds: float) -> None:
-        timer = threading.Timer(seconds, lambda: self._supervisor.requests.put(self._stop_if_unused))
+        timer = threading.Timer(seconds, lambda: self._supervisor.request(self._stop_if_unused))
         timer.daemon = True
         timer.start()
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import queue
+import select
 import signal
 import subprocess
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -71,8 +72,10 @@ class Supervisor:
         restart_pause: float = _FIRST_PAUSE_SECONDS,
     ) -> None:
         self.children = [Child(part) for part in parts]
-        self.requests: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        """Other threads and signal handlers ask for things by putting a function here; the main thread calls it."""
+        self._requests: deque[Callable[[], None]] = deque()
+        self._woken, self._waker = os.pipe()
+        for end in (self._woken, self._waker):
+            os.set_blocking(end, False)
         self.failure: str | None = None
         self._stopping = False
         self._at_once = False
@@ -84,6 +87,12 @@ class Supervisor:
     @property
     def ready(self) -> bool:
         return not self._stopping and all(child.ready for child in self.children)
+
+    def request(self, act: Callable[[], None]) -> None:
+        """How other threads and signal handlers ask for things: the main thread wakes up and does them."""
+        self._requests.append(act)
+        with contextlib.suppress(BlockingIOError):  # full: it is awake already
+            os.write(self._waker, b"1")
 
     def add(self, parts: Iterable[Part]) -> None:
         known = {child.part.name for child in self.children}
@@ -107,16 +116,22 @@ class Supervisor:
                     break
             else:
                 self._start_step()
-            try:
-                self.requests.get(timeout=self._pause())()
-            except queue.Empty:
-                continue
+            self._wait()
         return 1 if self.failure else 0
 
     def _catch_signals(self) -> None:
+        # by the pipe, because the kernel may hand a signal to any of our threads, and that does not wake this one
+        signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, lambda *_: self.requests.put(self.stop))
-        signal.signal(signal.SIGCHLD, lambda *_: self.requests.put(lambda: None))
+            signal.signal(number, lambda *_: self.request(self.stop))
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+
+    def _wait(self) -> None:
+        select.select([self._woken], [], [], self._pause())
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._woken, 4096)
+        while self._requests:
+            self._requests.popleft()()
 
     def _pause(self) -> float:
         """How long nothing can happen that we would not be woken for."""

@@ -12,6 +12,8 @@ from pathlib import Path
 from urllib.parse import quote
 
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from archiver.errors import DataFolderError, NotReady
 from archiver.secrets import SecretFolder
@@ -100,7 +102,8 @@ class EmbeddedValkey:
             client.close()
 
     def _client(self) -> redis.Redis:
-        return redis.Redis(unix_socket_path=str(self.socket), password=self._password, socket_timeout=2)
+        never = Retry(NoBackoff(), 0)  # redis-py's own retries would make each look take seconds
+        return redis.Redis(unix_socket_path=str(self.socket), password=self._password, socket_timeout=2, retry=never)
 
     @contextlib.contextmanager
     def running(self) -> Iterator[EmbeddedValkey]:
