@@ -12,6 +12,7 @@ import signal
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from bullmq import Worker
@@ -26,6 +27,7 @@ _STALLED_CHECK_MS = 5_000
 _MAX_STALLED = 3
 _SPARE_THREADS = 4
 _FORCED_STOP_SECONDS = 3.0
+_PULSE_SECONDS = 10.0
 
 log = get_logger("workers")
 
@@ -40,6 +42,8 @@ class WorkerProcess:
     processors: Mapping[str, Callable[[Any], Any]]
     drain_seconds: float = 25.0
     on_ready: Callable[[], None] = lambda: None
+    alive_file: Path | None = None
+    """Touched every few seconds while the loop works, for a container's health check."""
 
     async def run(self) -> int:
         stop = asyncio.Event()
@@ -56,14 +60,22 @@ class WorkerProcess:
         stopping = asyncio.create_task(stop.wait())
         log.info("worker_ready", queue=self.queue, concurrency=self.concurrency)
         self.on_ready()
+        pulse = asyncio.create_task(self._pulse(worker))
         await asyncio.wait({work, stopping}, return_when=asyncio.FIRST_COMPLETED)
         try:
             return await (self._drain(worker, work) if stop.is_set() else self._loop_died(work))
         finally:
             stopping.cancel()
+            pulse.cancel()
             threads.shutdown(wait=False, cancel_futures=True)
             with contextlib.suppress(Exception):
                 await client.aclose()
+
+    async def _pulse(self, worker: Worker) -> None:
+        while self.alive_file is not None:
+            if worker.running:
+                self.alive_file.touch()
+            await asyncio.sleep(_PULSE_SECONDS)
 
     def _options(self, client: Any) -> dict[str, Any]:
         return {
