@@ -5,12 +5,15 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from archiver.search.embedded.matching import Match, Matcher
 from archiver.search.embedded.rows import number_text
 from archiver.search.embedded.search_request import SearchRequest
-from archiver.search.embedded.text import Token
+from archiver.search.embedded.text import WORD
+
+_CROP_STARTS = 100
 
 
 def select(document: dict[str, Any], names: list[str] | None) -> dict[str, Any]:
@@ -81,8 +84,8 @@ class Formatter:
         mark = any(_names(name, path) for name in highlights)
         if not mark and crop is None:
             return text
-        tokens, matches = self.matcher.find(text)
-        start, end = (0, len(text)) if crop is None else _window(text, tokens, matches, crop)
+        matches = self.matcher.find(text)
+        start, end = (0, len(text)) if crop is None else crop_window(text, matches, crop)
         shown = self._marked(text, matches, start, end) if mark else text[start:end]
         marker = self.request.crop_marker
         return f"{marker if start > 0 else ''}{shown}{marker if end < len(text) else ''}"
@@ -109,7 +112,7 @@ class Formatter:
         """Starts and lengths in bytes of UTF-8, as Meilisearch counts them."""
         found: dict[str, list[dict[str, Any]]] = {}
         for path, indices, text in _texts("", document, []):
-            for match in self.matcher.find(text)[1]:
+            for match in self.matcher.find(text):
                 spot: dict[str, Any] = {
                     "start": len(text[: match.start].encode()),
                     "length": len(text[match.start : match.end].encode()),
@@ -135,21 +138,44 @@ def _crop_lengths(request: SearchRequest) -> dict[str, int]:
     return lengths
 
 
-def _window(text: str, tokens: list[Token], matches: list[Match], length: int) -> tuple[int, int]:
+def crop_window(text: str, matches: list[Match], length: int) -> tuple[int, int]:
     """The stretch of `length` words that holds the most different units, then the most matches, then comes first."""
-    if length == 0 or len(tokens) <= length:
+    if length == 0:
         return 0, len(text)
-    best, best_value = 0, (0, 0)
-    for place, match in enumerate(matches):
-        inside = [other for other in matches[place:] if other.last < match.first + length]
+    best: tuple[int, int] | None = None
+    best_value = (0, 0)
+    for place, match in enumerate(matches[:_CROP_STARTS]):
+        end = _words_on(text, match.start, length)
+        inside = [other for other in matches[place : place + length] if other.end <= end]
         value = (len({other.unit for other in inside}), len(inside))
         if value > best_value:
-            covered = inside[-1].last - match.first + 1 if inside else 1
-            best, best_value = match.first - (length - covered) // 2, value
-    first = max(0, min(best, len(tokens) - length))
-    start = 0 if first == 0 else tokens[first].start
-    last = first + length - 1
-    return start, len(text) if last >= len(tokens) - 1 else tokens[last].end
+            best, best_value = (match.start, inside[-1].end), value
+    start, end = best or (0, 0)
+    missing = length - sum(1 for _ in WORD.finditer(text, start, end))
+    if missing > 0 and start > 0:
+        start = _words_back(text, start, missing // 2)
+    end = max(end, _words_on(text, start, length))
+    if end == len(text):
+        counted = sum(1 for _ in WORD.finditer(text, start))
+        start = _words_back(text, start, length - counted)
+    return start, end
+
+
+def _words_on(text: str, start: int, count: int) -> int:
+    """Where the text has `count` more words; its end when there are not more than that."""
+    words = list(islice(WORD.finditer(text, start), count + 1))
+    return len(text) if len(words) <= count else words[-2].end()
+
+
+def _words_back(text: str, end: int, count: int) -> int:
+    """Where `count` words before this place begin."""
+    if count <= 0:
+        return end
+    begin = max(0, end - 40 * count)
+    words = [match.start() for match in WORD.finditer(text, begin, end)]
+    if len(words) <= count:
+        return begin if begin == 0 else (words[1] if len(words) > 1 else end)
+    return words[-count]
 
 
 def _texts(path: str, value: Any, indices: list[int]) -> Iterator[tuple[str, list[int], str]]:

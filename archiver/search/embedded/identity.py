@@ -47,5 +47,6 @@ def checked_id(value: Any) -> str:
     raise ApiError(
         "invalid_document_id",
         f"Document identifier `{shown[:600]}` is invalid. A document identifier can be of type integer or string,"
-        " only composed of alphanumeric characters (a-z A-Z 0-9), hyphens (-) and underscores (_), and can not be more than 511 bytes.",
+        " only composed of alphanumeric characters (a-z A-Z 0-9), hyphens (-) and underscores (_),"
+        " and can not be more than 511 bytes.",
     )

@@ -6,7 +6,7 @@ id      the primary key, whole              seq   the order of first arrival, a 
 t       JSON: words of each searchable attribute, with positions
 w       the words of all searchable attributes together, without positions: prefixes and typos are looked up here, once
 f       JSON: values of filterable attributes, `s` + folded text or a number, also as columns (facets)
-m       marks: `e:` has the attribute, `n:` null, `y:` empty, `#:` has a number, `$:` has a text, `t:` top-level attribute
+m       marks, separated by spaces: `t:` top-level attribute, and of filterable ones `e:` exists, `n:` null, `y:` empty
 raw     the document itself, stored once
 c<i>na, c<i>nd, c<i>ta, c<i>td   columns for sorting: the smallest and the greatest number and text
 """
@@ -54,8 +54,10 @@ class _Route:
     """What to do with one attribute path, decided once."""
 
     name: str
-    searchable: str | None
-    filterable: str | None
+    top: str
+    marks: tuple[str, str, str, str]
+    searchable: bool
+    filterable: bool
     column: int | None
 
 
@@ -75,7 +77,7 @@ def schema_for(plan: Plan) -> tantivy.Schema:
     builder.add_json_field("t", tokenizer_name="words", index_option="position")
     builder.add_text_field("w", tokenizer_name="words", index_option="basic")
     builder.add_json_field("f", fast=True, tokenizer_name="raw", index_option="basic")
-    builder.add_text_field("m", tokenizer_name="raw", index_option="basic")
+    builder.add_text_field("m", tokenizer_name="whitespace", index_option="basic")
     builder.add_bytes_field("raw", stored=True)
     for place in range(len(plan.columns)):
         for order in "ad":
@@ -97,67 +99,82 @@ class RowBuilder:
         row.add_text("id", document_id)
         row.add_unsigned("seq", sequence)
         row.add_bytes("raw", raw)
-        found: dict[str, _Leaves] = {}
-        for name, value in document.items():
-            row.add_text("m", f"t:{self._route(name).name}")
-            _collect(name, value, found)
         words: dict[str, list[str]] = {}
         values: dict[str, list[Any]] = {}
-        for path, leaves in found.items():
-            route = self._route(path)
-            if route.searchable is not None:
-                texts = [text for text in map(_as_text, leaves.values) if text]
+        marks = [self._route(name).top for name in document]
+        for path, leaves in _collected(document).items():
+            route = self._routes.get(path) or self._route(path)
+            if route.searchable:
+                texts = self._texts(leaves.values)
                 if texts:
-                    words[route.searchable] = [self._prepare(text) for text in texts]
-            if route.filterable is not None:
-                values[route.filterable] = self._filter_values(row, route, leaves)
+                    words[route.name] = texts
+            if route.filterable:
+                marks.append(route.marks[leaves.null + 2 * leaves.empty])
+                found = self._filter_values(route.name, leaves.values)
+                if found:
+                    values[route.name] = found
             if route.column is not None:
                 _add_columns(row, route.column, leaves.values)
+        row.add_text("m", " ".join(marks))
         if words:
             row.add_json("t", words)
-            row.add_text("w", "\n".join("\n".join(texts) for texts in words.values()))
+            row.add_text("w", "\n".join(["\n".join(texts) for texts in words.values()]))
         if values:
-            row.add_json("f", {name: items for name, items in values.items() if items})
+            row.add_json("f", values)
         return row
 
     def _route(self, path: str) -> _Route:
         route = self._routes.get(path)
         if route is None:
             name = self._attributes.id_of(path)
+            exists, null, empty = f"e:{name}", f"n:{name}", f"y:{name}"
             route = self._routes[path] = _Route(
                 name=name,
-                searchable=name if self._plan.is_searchable(path) else None,
-                filterable=name if self._plan.is_filterable(path) else None,
+                top=f"t:{name}",
+                marks=(exists, f"{exists} {null}", f"{exists} {empty}", f"{exists} {null} {empty}"),
+                searchable=self._plan.is_searchable(path),
+                filterable=self._plan.is_filterable(path),
                 column=self._plan.columns.index(path) if path in self._plan.columns else None,
             )
         return route
 
-    def _prepare(self, text: str) -> str:
-        text = self._plan.segmenter.prepare(text)
-        # a text that reads as an RFC 3339 date would become a date inside a JSON field
-        return f"{text} " if len(text) >= 20 and text[4] == "-" and text[:4].isdigit() else text
+    def _texts(self, values: list[Any]) -> list[str]:
+        prepare = self._plan.segmenter.prepare
+        texts: list[str] = []
+        for value in values:
+            text = prepare(value if isinstance(value, str) else _as_text(value))
+            # a text that reads as an RFC 3339 date would become a date inside a JSON field
+            if 20 <= len(text) <= 40 and text[4] == "-":
+                text += " "
+            if text:
+                texts.append(text)
+        return texts
 
-    def _filter_values(self, row: tantivy.Document, route: _Route, leaves: _Leaves) -> list[Any]:
-        name = route.name
-        row.add_text("m", f"e:{name}")
-        if leaves.null:
-            row.add_text("m", f"n:{name}")
-        if leaves.empty:
-            row.add_text("m", f"y:{name}")
-        numbers = [value for value in leaves.values if is_number(value)]
-        texts: dict[str, None] = {}
-        for value in leaves.values:
-            if not is_number(value):
-                text = value if isinstance(value, str) else _as_text(value)
-                folded = fold_value(text)
-                texts[folded] = None
-                if folded != text:
-                    self._attributes.note_folded(name)
-        if numbers:
-            row.add_text("m", f"#:{name}")
-        if texts:
-            row.add_text("m", f"$:{name}")
-        return [*dict.fromkeys(canonical_number(value) for value in numbers), *(f"s{text}" for text in texts)]
+    def _filter_values(self, name: str, values: list[Any]) -> list[Any]:
+        found: dict[Any, None] = {}
+        for value in values:
+            if is_number(value):
+                found[canonical_number(value)] = None
+                continue
+            text = value if isinstance(value, str) else _as_text(value)
+            folded = fold_value(text)
+            found["s" + folded] = None
+            if folded != text:
+                self._attributes.note_folded(name)
+        return list(found)
+
+
+def _collected(document: dict[str, Any]) -> dict[str, _Leaves]:
+    """All attribute paths of a document with their values."""
+    found: dict[str, _Leaves] = {}
+    for name, value in document.items():
+        if isinstance(value, str):
+            found[name] = _Leaves([value], empty=not value)
+        elif value is not None and not isinstance(value, (dict, list)):
+            found[name] = _Leaves([value])
+        else:
+            _collect(name, value, found)
+    return found
 
 
 def _collect(path: str, value: Any, found: dict[str, _Leaves]) -> None:

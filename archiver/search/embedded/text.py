@@ -53,19 +53,11 @@ _VOWEL_SIGNS = "".join(
     if unicodedata.category(char) in ("Mn", "Mc") and unicodedata.combining(char) == 0
 )
 _LETTER = f"[^\\W_{_UNSPACED}]|[{_VOWEL_SIGNS}]"
-_WORD = re.compile(
+WORD = re.compile(
     f"[{_UNSPACED}]|(?:{_LETTER})(?:{_LETTER}|[\u0300-\u036f\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0670\u00ad])*"
 )
+_IRREGULAR = "\ue000"
 _STAND_INS = 0xA500  # letters of a script that mail hardly ever has, one for each sign that a setting makes part of words
-
-
-@dataclass(frozen=True, slots=True)
-class Token:
-    """A word of a text: where it stands, and its folded form."""
-
-    start: int
-    end: int
-    word: str
 
 
 @lru_cache(maxsize=65536)
@@ -82,6 +74,34 @@ def _fold(text: str) -> str:
     if _UNSPACED_CHAR.search(text):
         text = _UNSPACED_CHAR.sub(r" \1 ", _THAI_TONES.sub("", text))
     return text
+
+
+class _Aligned(dict[int, str]):
+    """For `str.translate`: each character folded to one character; `_IRREGULAR` where one becomes none or several."""
+
+    def __missing__(self, code: int) -> str:
+        char = chr(code)
+        folded = _fold(char).strip()
+        if len(folded) != 1:
+            folded = _IRREGULAR if char.isalnum() or unicodedata.category(char) in ("Mn", "Mc", "Cf") else " "
+        self[code] = folded
+        return folded
+
+
+_ALIGNED = _Aligned()
+
+
+def aligned(text: str) -> str | None:
+    """The text folded so that every character keeps its place; None where that can't be done."""
+    if text.isascii():
+        return text.lower()
+    folded = text.translate(_ALIGNED)
+    return None if _IRREGULAR in folded else folded
+
+
+def joins(char: str) -> bool:
+    """Whether a word goes on at this character (not in scripts without spaces, where each character is a word)."""
+    return char.isalnum() and (char < "\u0e00" or _UNSPACED_CHAR.match(char) is None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +126,11 @@ class Segmenter:
         """The words that Tantivy will see in this text."""
         return analyzer().analyze(self.prepare(text))
 
-    def tokens(self, text: str) -> list[Token]:
-        """The words with their places in the text as it was written (for marks and crops)."""
+    def tokens(self, text: str) -> list[tuple[int, int, str]]:
+        """The words with their places in the text as it was written (for marks): start, end, folded word."""
         if not self.plain:
             text = self._apply(text, keep_length=True)
-        return [Token(match.start(), match.end(), fold_word(match.group())) for match in _WORD.finditer(text)]
+        return [(match.start(), match.end(), fold_word(match.group())) for match in WORD.finditer(text)]
 
     def _apply(self, text: str, *, keep_length: bool = False) -> str:
         for entry in self.dictionary:

@@ -31,13 +31,13 @@ def delete_tasks(call: Call) -> Answer:
 
 
 def _on_matching(call: Call, kind: str, counted: str, condition: str) -> Answer:
-    verb = "canceled" if kind == "taskCancelation" else "deleted"
+    verb = "cancel" if kind == "taskCancelation" else "delete"
     if not call.query:
         raise ApiError(
             "missing_task_filters",
-            f"Query parameters to filter the tasks to {verb[:-2]}e are missing. Available query parameters are: `uids`,"
-            " `indexUids`, `statuses`, `types`, `canceledBy`, `beforeEnqueuedAt`, `afterEnqueuedAt`, `beforeStartedAt`, `afterStartedAt`,"
-            " `beforeFinishedAt`, `afterFinishedAt`.",
+            f"Query parameters to filter the tasks to {verb} are missing. Available query parameters are: `uids`,"
+            " `indexUids`, `statuses`, `types`, `canceledBy`, `beforeEnqueuedAt`, `afterEnqueuedAt`, `beforeStartedAt`, "
+            "`afterStartedAt`, `beforeFinishedAt`, `afterFinishedAt`.",
         )
     found = parse_filter(call.query)
     found.add(f"1{condition}")
