@@ -12,6 +12,7 @@ _Y_BEGIN = re.compile(rb"(?m)^=ybegin [^\r\n]{0,500}?name=([^\r\n]{1,255})\r?\n"
 _Y_PART = re.compile(rb"=ypart [^\r\n]*\r?\n")
 _Y_END = re.compile(rb"(?m)^=yend[^\r\n]*\r?\n?")
 _Y_ESCAPED = re.compile(rb"=(.)", re.DOTALL)
+_FAILURES = 20
 _Y_SHIFT = bytes((n - 42) % 256 for n in range(256))
 
 
@@ -44,9 +45,9 @@ def take_files(body: bytes) -> Embedded:
 def uudecode(body: bytes) -> Embedded:
     found: list[EmbeddedFile] = []
     rest: list[bytes] = []
-    at = 0
+    at = failures = 0
     for begin in _UU_BEGIN.finditer(body):
-        if begin.start() < at or len(found) >= limits.EMBEDDED_FILES:
+        if begin.start() < at or len(found) >= limits.EMBEDDED_FILES or failures > _FAILURES:
             continue
         end = _UU_END.search(body, begin.end())
         if end is None:  # nor does any later one end
@@ -54,6 +55,7 @@ def uudecode(body: bytes) -> Embedded:
         encoded = body[begin.end() : end.start()]
         content = _base64(encoded) if begin[0].startswith(b"begin-base64") else _uu_lines(encoded)
         if content is None:
+            failures += 1
             continue
         found.append(EmbeddedFile(begin[1].strip(), content))
         rest.append(body[at : begin.start()])

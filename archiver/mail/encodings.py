@@ -41,10 +41,11 @@ def decode_base64(body: bytes, defects: Defects) -> bytes:
     defects.add("base64_goes_on_after_its_end")
     decoded, at = [], 0
     for end in _PADDING.finditer(body):
-        decoded.append(_decode_run(body[at : end.end()], defects))
-        at = end.end()
-        if _PROSE.search(body, at, at + 4096):
+        run = body[at : end.end()]
+        if at and _PROSE.search(run[:4096]):
             break
+        decoded.append(_decode_run(run, defects))
+        at = end.end()
     rest = body[at:]
     decoded.append(b"\n" + rest if _PROSE.search(rest[:4096]) else _decode_run(rest, defects))
     return b"".join(decoded)

@@ -10,8 +10,12 @@ from archiver.mail import limits
 from archiver.mail.defects import Defects
 from archiver.mail.marks import EMPTY, Mark, MarkedText, Span, stripped
 from archiver.mail.nesting import cap_nesting
+from archiver.mail.tag_soup import soup_to_text
 
 _CELL_END = re.compile(r"</[tT](?=[dhDH]\b)")
+_LIST = re.compile(r"<(/?)[uUoO][lL](?=[\s>])")
+_MANY_ITEMS = 200
+_SOUP_TAGS = 10_000
 _BLANK_LINES = re.compile(r"\n[ \t\xa0\u200b-\u200f\u00ad\u034f\ufeff]*\n(?:[ \t\xa0\u200b-\u200f\u00ad\u034f\ufeff]*\n)+")
 # A control character that HTML parsers leave where it is; the letter after it says what begins or ends there.
 _SIGN = "\x1a"
@@ -51,20 +55,30 @@ def html_to_text(html: str, defects: Defects) -> MarkedText:
     if len(html) > limits.HTML_BYTES:
         defects.add("html_too_large")
         html = html[: limits.HTML_BYTES]
-    html = cap_nesting(html.replace("\0", "").replace(_SIGN, ""))
+    html = html.replace("\0", "").replace(_SIGN, "")
+    is_soup = html.count("<") > _SOUP_TAGS
+    if not is_soup:
+        html = cap_nesting(html)
     regions = sorted(_regions(html))
     if regions:
         html = _with_signs(html, regions)
-    # Cells that follow each other are glued together by the extraction.
-    html = _CELL_END.sub(" </t", html)
-    text = extract_plain_text(
-        html, preserve_formatting=True, main_content=False, links=True, alt_texts=True, list_bullets=False
-    )
+    text = soup_to_text(html) if is_soup else _extracted(html)
     if not text:
         return EMPTY
     if "\n\n\n" in text or "\n \n" in text or "\xa0\n" in text:
         text = _BLANK_LINES.sub("\n\n", text)
     return stripped(_without_signs(text) if regions else MarkedText(text))
+
+
+def _extracted(html: str) -> str:
+    if html.count("<li") + html.count("<LI") > _MANY_ITEMS:
+        html = _LIST.sub(r"<\1div", html)  # indenting long lists takes quadratic time
+    # Cells that follow each other are glued together by the extraction.
+    html = _CELL_END.sub(" </t", html)
+    text: str = extract_plain_text(
+        html, preserve_formatting=True, main_content=False, links=True, alt_texts=True, list_bullets=False
+    )
+    return text
 
 
 def _with_signs(html: str, regions: list[tuple[int, str]]) -> str:

@@ -21,17 +21,31 @@ _FLAT = frozenset({
 })  # fmt: skip
 
 
+# Formatting is opened anew in each paragraph that follows (HTML, section 13.2.4.3), and lists are indented level by level.
+_REPEATED = frozenset({
+    "a", "b", "big", "code", "em", "font", "i", "nobr", "s", "small", "strike", "strong", "tt", "u",
+    "ul", "ol", "dl", "blockquote",
+})  # fmt: skip
+_REPEATED_DEPTH = 32
+
+
 class _Steps(dict[str, int]):
     """Tag name to change of depth, worked out once per spelling."""
 
+    def __init__(self, only: frozenset[str] | None = None) -> None:
+        self._only = only
+
     def __missing__(self, name: str) -> int:
-        step = 0 if name.lstrip("/").lower() in _FLAT else -1 if name.startswith("/") else 1
+        element = name.lstrip("/").lower()
+        counts = element in self._only if self._only is not None else element not in _FLAT
+        step = 0 if not counts else -1 if name.startswith("/") else 1
         if len(self) < 4096:
             self[name] = step
         return step
 
 
 _STEPS = _Steps()
+_REPEATED_STEPS = _Steps(_REPEATED)
 
 
 def cap_nesting(html: str) -> str:
@@ -40,10 +54,13 @@ def cap_nesting(html: str) -> str:
         html = _without_huge_tags(html)
     if html.count("<") <= _FEW_TAGS:
         return html
-    depths = accumulate(map(_STEPS.__getitem__, _TAG_NAME.findall(html)), _step)
-    if max(depths, default=0) <= limits.HTML_DEPTH:
+    tags = _TAG_NAME.findall(html)
+    deepest = max(accumulate(map(_STEPS.__getitem__, tags), _step), default=0)
+    if deepest <= _REPEATED_DEPTH:
         return html
-    return "".join(_shallow(html))
+    if deepest > limits.HTML_DEPTH or max(accumulate(map(_REPEATED_STEPS.__getitem__, tags), _step)) > _REPEATED_DEPTH:
+        return "".join(_shallow(html))
+    return html
 
 
 def _step(depth: int, change: int) -> int:
@@ -52,20 +69,23 @@ def _step(depth: int, change: int) -> int:
 
 
 def _shallow(html: str) -> Iterator[str]:
-    at = depth = 0
+    at = depth = repeated = 0
     for tag in _TAG_NAME.finditer(html):
         if tag.start() < at:
             continue
-        step = _STEPS[tag[1]]
-        depth = max(0, depth + step)
-        beyond = depth > limits.HTML_DEPTH or (step < 0 and depth == limits.HTML_DEPTH)
-        if step == 0 or not beyond:
-            continue
-        yield html[at : tag.start()]
-        yield " "
-        end = html.find(">", tag.end())
-        at = end + 1 if end >= 0 else len(html)
+        step, repeated_step = _STEPS[tag[1]], _REPEATED_STEPS[tag[1]]
+        is_beyond = _is_beyond(depth, step, limits.HTML_DEPTH) or _is_beyond(repeated, repeated_step, _REPEATED_DEPTH)
+        depth, repeated = _step(depth, step), _step(repeated, repeated_step)
+        if is_beyond:
+            yield html[at : tag.start()]
+            yield " "
+            end = html.find(">", tag.end())
+            at = end + 1 if end >= 0 else len(html)
     yield html[at:]
+
+
+def _is_beyond(depth: int, step: int, limit: int) -> bool:
+    return (step > 0 and depth >= limit) or (step < 0 and depth > limit)
 
 
 def _without_huge_tags(html: str) -> str:

@@ -11,10 +11,11 @@ from archiver.mail import limits
 from archiver.mail.nesting import cap_nesting
 
 _TAGS = {
-    "a", "abbr", "address", "b", "bdi", "bdo", "big", "blockquote", "br", "caption", "center", "cite", "code", "col", "colgroup",
-    "dd", "del", "dfn", "div", "dl", "dt", "em", "figcaption", "figure", "font", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "i",
-    "img", "ins", "kbd", "li", "mark", "ol", "p", "pre", "q", "s", "samp", "small", "span", "strike", "strong", "sub", "sup",
-    "table", "tbody", "td", "tfoot", "th", "thead", "tr", "tt", "u", "ul", "var", "wbr", "section", "article", "header", "footer",
+    "a", "abbr", "address", "b", "bdi", "bdo", "big", "blockquote", "br", "caption", "center", "cite", "code", "col",
+    "colgroup", "dd", "del", "dfn", "div", "dl", "dt", "em", "figcaption", "figure", "font", "h1", "h2", "h3", "h4", "h5",
+    "h6", "hr", "i", "img", "ins", "kbd", "li", "mark", "ol", "p", "pre", "q", "s", "samp", "small", "span", "strike",
+    "strong", "sub", "sup", "table", "tbody", "td", "tfoot", "th", "thead", "tr", "tt", "u", "ul", "var", "wbr",
+    "section", "article", "header", "footer",
 }  # fmt: skip
 _WITH_CONTENT = {
     "script",
@@ -45,12 +46,12 @@ _ATTRIBUTES = {
     "colgroup": {"span"},
 }
 _STYLES = {
-    "background-color", "border", "border-bottom", "border-collapse", "border-color", "border-left", "border-radius", "border-right",
-    "border-spacing", "border-style", "border-top", "border-width", "color", "direction", "display", "font", "font-family", "font-size",
-    "font-style", "font-weight", "height", "letter-spacing", "line-height", "list-style-type", "margin", "margin-bottom", "margin-left",
-    "margin-right", "margin-top", "max-width", "min-width", "padding", "padding-bottom", "padding-left", "padding-right", "padding-top",
-    "text-align", "text-decoration", "text-indent", "text-transform", "unicode-bidi", "vertical-align", "white-space", "width",
-    "word-break", "word-wrap",
+    "background-color", "border", "border-bottom", "border-collapse", "border-color", "border-left", "border-radius",
+    "border-right", "border-spacing", "border-style", "border-top", "border-width", "color", "direction", "display",
+    "font", "font-family", "font-size", "font-style", "font-weight", "height", "letter-spacing", "line-height",
+    "list-style-type", "margin", "margin-bottom", "margin-left", "margin-right", "margin-top", "max-width", "min-width",
+    "padding", "padding-bottom", "padding-left", "padding-right", "padding-top", "text-align", "text-decoration",
+    "text-indent", "text-transform", "unicode-bidi", "vertical-align", "white-space", "width", "word-break", "word-wrap",
 }  # fmt: skip
 _FETCHES = re.compile(r"(?i)url\s*\(|image\s*\(|image-set\s*\(|expression\s*\(|@import|\\")
 _URL = re.compile(r"(?i)url\s*\(\s*['\"]?\s*(https?:|//)")

@@ -46,7 +46,8 @@ def read_tnef(content: bytes) -> Tnef | None:
         rtf = "" if text or html else _text(tnef.rtfbody)
     except Exception:  # noqa: BLE001 - the library raises whatever a broken file leads to; the message must survive it
         return None
-    return Tnef(text or rtf_to_text(rtf), html, files)
+    text = text or rtf_to_text(rtf)
+    return Tnef(text, html, files) if text or html or files else None
 
 
 def _text(value: object) -> str:
