@@ -94,18 +94,15 @@ class CutMessage:
     """A message in the form in which it is stored: its recipe with the literal bytes, and its parts."""
 
     raw: Raw
-    recipe: Recipe
+    head: bytes
+    """The recipe, encoded."""
+    size: int
     cuts: tuple[Cut, ...]
     parts: tuple[tuple[bytes, Content], ...]
     """SHA-256 and content of each part, in order; the same part may stand there twice."""
 
-    @property
-    def size(self) -> int:
-        literal = sum(step.length for step in self.recipe.steps if isinstance(step, Literal))
-        return len(self.recipe.encode()) + literal
-
     def pieces(self) -> Iterator[bytes]:
-        yield self.recipe.encode()
+        yield self.head
         at = 0
         for cut in self.cuts:
             yield from pieces(self.raw, at, cut.start)
@@ -130,7 +127,9 @@ def cut_message(raw: Raw) -> CutMessage | None:
         at = cut.end
     if raw.size > at:
         steps.append(Literal(raw.size - at))
-    return CutMessage(raw, Recipe(tuple(steps)), tuple(cuts), tuple(parts))
+    head = Recipe(tuple(steps)).encode()
+    literal = raw.size - sum(cut.end - cut.start for cut in cuts)
+    return CutMessage(raw, head, len(head) + literal, tuple(cuts), tuple(parts))
 
 
 def _take(raw: Raw, cut: Cut) -> tuple[bytes, Content]:
