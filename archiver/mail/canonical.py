@@ -1,0 +1,118 @@
+"""One hash for all variants of one mail: the copy from IMAP, the one from an mbox, the one another program has touched.
+
+Left out are what programs add to their own copy: line ends, the postmark, `>From ` quoting, empty lines at the end, and the
+header fields below. Everything else counts.
+"""
+
+import hashlib
+import re
+
+from archiver.mail import limits
+
+_VOLATILE = re.compile(
+    rb"(?:status|x-status|x-keywords|x-uid|x-uidl|x-imap|x-imapbase|x-mozilla-[^:]*|x-account-key|x-gmail-labels|x-gm-[^:]*"
+    rb"|x-gmail-fetch-info|content-length|lines|x-evolution[^:]*|x-kmail-[^:]*|x-balsa-[^:]*|x-label|x-folder|x-from-line|x-offlineimap"
+    rb"|x-offlineimap-[^:]*|x-tuid|x-dovecot-[^:]*|xref|x-claws-[^:]*|x-sylpheed-[^:]*|x-pm-[^:]*|x-apple-[^:]*|x-uniform-type-identifier"
+    rb"|x-universally-unique-identifier|x-mail-created-date|x-remote-attachments|delivery-status)[ \t]*:",
+    re.IGNORECASE,
+)
+_POSTMARK = re.compile(rb">?From [^\n]*(?:\n|\Z)")
+_LINES = re.compile(rb"[^\n]*\n?")
+_QUOTED_FROM = re.compile(rb"(?m)^>{1,8}(?=From )")
+_QUOTED_FROM_BYTES = 13  # of the longest form that is looked for
+_NEWLINES = b"\n" * (64 << 10)
+
+
+class Canonical:
+    """The hash in the making: feed the message in pieces of any size, then ask for the digest once."""
+
+    __slots__ = ("_cr", "_hash", "_header", "_mid_line", "_newlines", "_tail")
+
+    def __init__(self) -> None:
+        self._hash = hashlib.sha256()
+        self._header: bytearray | None = bytearray()
+        self._cr = False  # the last piece ended with CR, which may be half a line end
+        self._mid_line = False  # what comes next continues a line that was hashed
+        self._tail = b""  # the beginning of a line, too short to tell whether it is a quoted From
+        self._newlines = 0  # not yet hashed, because they may be the last
+
+    def feed(self, piece: bytes) -> None:
+        if not piece:
+            return
+        if self._cr:
+            piece = b"\r" + piece
+        self._cr = piece.endswith(b"\r")
+        if self._cr:
+            piece = piece[:-1]
+        self._feed_lines(piece.replace(b"\r\n", b"\n"))
+
+    def digest(self) -> bytes:
+        if self._cr:
+            self._cr = False
+            self._feed_lines(b"\r")
+        if self._header is not None:
+            self._end_header(len(self._header))
+        self._hash_text(self._tail)
+        self._tail = b""
+        return self._hash.digest()
+
+    def _feed_lines(self, piece: bytes) -> None:
+        if self._header is None:
+            self._body(piece)
+            return
+        looked_at = max(0, len(self._header) - 1)
+        self._header += piece
+        end = 0 if self._header.startswith(b"\n") else self._header.find(b"\n\n", looked_at, limits.HEADER_BYTES) + 1
+        if end or self._header.startswith(b"\n"):
+            self._end_header(end)
+        elif len(self._header) >= limits.HEADER_BYTES:
+            self._end_header(limits.HEADER_BYTES)
+
+    def _end_header(self, end: int) -> None:
+        assert self._header is not None
+        header, rest = bytes(self._header[:end]), bytes(self._header[end:])
+        self._header = None
+        postmark = _POSTMARK.match(header)
+        kept, dropping = [], False
+        for line in _LINES.findall(header, postmark.end() if postmark else 0):
+            if not line.startswith((b" ", b"\t")):
+                dropping = _VOLATILE.match(line) is not None
+            if not dropping:
+                kept.append(line)
+        self._hash_text(b"".join(kept))
+        self._mid_line = not header.endswith(b"\n") and bool(header)
+        self._body(rest)
+
+    def _body(self, piece: bytes) -> None:
+        text = self._tail + piece
+        last = text.rfind(b"\n") + 1
+        held = b"" if len(text) - last >= _QUOTED_FROM_BYTES or (last == 0 and self._mid_line) else text[last:]
+        if held:
+            text = text[:last]
+        self._tail = held
+        if b">From " in text:
+            start = text.find(b"\n") + 1 if self._mid_line else 0
+            text = text[:start] + _QUOTED_FROM.sub(b"", text[start:]) if start or not self._mid_line else text
+        if text:
+            self._mid_line = not text.endswith(b"\n")
+        self._hash_text(text)
+
+    def _hash_text(self, text: bytes) -> None:
+        content = text.rstrip(b"\n")
+        if content:
+            self._hash_newlines()
+            self._hash.update(content)
+        self._newlines += len(text) - len(content)
+
+    def _hash_newlines(self) -> None:
+        while self._newlines:
+            part = _NEWLINES[: self._newlines]
+            self._hash.update(part)
+            self._newlines -= len(part)
+
+
+def canonical_sha256(raw: bytes) -> bytes:
+    """The hash of a message that is in memory."""
+    canonical = Canonical()
+    canonical.feed(raw)
+    return canonical.digest()

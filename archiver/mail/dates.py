@@ -1,0 +1,188 @@
+"""Dates of mail: every spelling that occurs, the choice between several, and the date by which mail is sorted."""
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+
+from archiver.mail import limits
+from archiver.mail.months import MONTHS
+from archiver.mail.zones import ZONES
+
+_USUAL = re.compile(
+    r"\s*(?:[A-Za-z]{2,9},?\s*)?(\d{1,2})\s+([A-Za-z]{3})[a-z]*\s+(\d{4})\s+(\d{1,2}):(\d{2})(?::(\d{2}))?\s+([+-])(\d\d)(\d\d)(?!\d)"
+)
+_ISO = re.compile(r"(\d{4})[-/.](\d{1,2})[-/.](\d{1,2})(?:[T ]+|$|(?=\D))")
+_COMPACT = re.compile(r"\b(\d{4})(\d{2})(\d{2})(?:T?(\d{2})(\d{2})(\d{2}))\b")
+_NUMERIC = re.compile(r"(?<![\d:+-])(\d{1,2})([-/.])(\d{1,2})\2(\d{4}|\d{2})(?![\d:])")
+_TIME = re.compile(r"(?<!\d)(\d{1,2})[:.](\d{2})(?:[:.](\d{2})(?:[.,]\d+)?)?(?![\d.])\s*([AaPp]\.?[Mm]\b\.?)?")
+_OFFSET = re.compile(r"(?:GMT|UTC?|Z)?\s*([+-])\s?(\d{1,2}):?(\d{2})?(?!\d|[:.]\d)")
+_WORD = re.compile(r"[^\W\d_]+\.?", re.UNICODE)
+_NUMBER = re.compile(r"(?<![\d:+.-])\d{1,4}(?![\d:])")
+_JOINED = re.compile(r"(?<=[^\W_])[-/.,](?=[^\W_])")
+_COMMENT = re.compile(r"\([^()]*\)")
+
+_BEFORE_RECEIPT = timedelta(days=3653)
+_AFTER_RECEIPT = timedelta(days=1)
+_MAX_OFFSET_MINUTES = 24 * 60 - 1  # more than any zone has, but senders write it and Python accepts it
+
+
+class DateOrigin(StrEnum):
+    """Where a date comes from."""
+
+    DATE = "date"
+    SERVER = "server"
+    RECEIVED = "received"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class DatedBy:
+    """The date of a message in UTC, and where it was found. There is none when nothing says when."""
+
+    value: datetime | None
+    origin: DateOrigin
+
+
+def choose_date(header_date: datetime | None, received_at: datetime | None, first_received: datetime | None) -> DatedBy:
+    """The `Date` header, else what the server says, else the first `Received`; never the present moment."""
+    if header_date is not None:
+        return DatedBy(header_date, DateOrigin.DATE)
+    if received_at is not None:
+        return DatedBy(received_at, DateOrigin.SERVER)
+    if first_received is not None:
+        return DatedBy(first_received, DateOrigin.RECEIVED)
+    return DatedBy(None, DateOrigin.NONE)
+
+
+def sort_date(header_date: datetime | None, received_at: datetime | None, first_received: datetime | None) -> datetime | None:
+    """`Date` if it lies within 10 years before and 1 day after receipt, else receipt."""
+    receipt = received_at or first_received
+    if header_date is None or receipt is None:
+        return header_date or receipt
+    return header_date if -_BEFORE_RECEIPT <= header_date - receipt <= _AFTER_RECEIPT else receipt
+
+
+def parse_date(text: str) -> datetime | None:
+    """A date in UTC, or None if the text says none. Without a zone it is taken as UTC."""
+    usual = _USUAL.match(text)
+    if usual is not None:
+        month = MONTHS.get(usual[2].lower())
+        if month is not None:
+            day, _, year, hour, minute, second, sign, zone_hours, zone_minutes = usual.groups()
+            offset = int(zone_hours) * 60 + int(zone_minutes)
+            return _utc(
+                int(year), month, int(day), (int(hour), int(minute), int(second or 0)), offset if sign == "+" else -offset
+            )
+    return _tolerant(text[: limits.DATE_CHARS])
+
+
+def _tolerant(text: str) -> datetime | None:
+    comments = " ".join(_COMMENT.findall(text))
+    rest = _COMMENT.sub(" ", text)
+    compact = _COMPACT.search(rest)
+    if compact is not None:
+        year, month, day, hour, minute, second = map(int, compact.groups())
+        return _utc(year, month, day, (hour, minute, second), _zone(rest[compact.end() :], comments))
+    day_found = _numeric_day(rest) if _month_name(rest) is None else None
+    if day_found is not None:
+        year, month, day, (start, end) = day_found
+        rest = f"{rest[:start]} {rest[end:]}"
+    clock, rest, after = _clock(rest)
+    offset = _zone(after, comments) if after.strip() else _zone(rest, comments)
+    if day_found is None:
+        named = _named_day(rest)
+        if named is None:
+            return None
+        year, month, day = named
+    return _utc(year, month, day, clock, offset)
+
+
+def _numeric_day(text: str) -> tuple[int, int, int, tuple[int, int]] | None:
+    iso = _ISO.search(text)
+    if iso is not None:
+        return int(iso[1]), int(iso[2]), int(iso[3]), iso.span()
+    numeric = _NUMERIC.search(text)
+    if numeric is None:
+        return None
+    first, separator, second, year = int(numeric[1]), numeric[2], int(numeric[3]), _year(numeric[4])
+    # 23.06.2026 is the day first, 06/23/2026 the month; where both fit, the separator tells the custom.
+    day_first = first > 12 or (separator == "." and second <= 12)
+    day, month = (first, second) if day_first else (second, first)
+    return year, month, day, numeric.span()
+
+
+def _named_day(text: str) -> tuple[int, int, int] | None:
+    """`1 Jan 98`, `Jan 1, 1998`, `Thu Jan  1 00:00:00 1998` with the clock cut out, `1. März 2003`."""
+    text = _JOINED.sub(" ", text)
+    month = _month_name(text)
+    numbers: list[str] = _NUMBER.findall(text)
+    if not numbers:
+        return None
+    if month is None:
+        return _month_in_cjk(text)
+    if len(numbers) == 1:
+        return None
+    if len(numbers[0]) >= 3 and len(numbers[1]) <= 2:  # 1998 Jan 1
+        return _year(numbers[0]), month, int(numbers[1])
+    return _year(numbers[1]), month, int(numbers[0])
+
+
+def _month_name(text: str) -> int | None:
+    for word in _WORD.findall(text):
+        month = MONTHS.get(word.rstrip(".").lower())
+        if month is not None:
+            return month
+    return None
+
+
+def _month_in_cjk(text: str) -> tuple[int, int, int] | None:
+    found = re.search(r"(\d{4})\s?[年년]\s?(\d{1,2})\s?[月월]\s?(\d{1,2})\s?[日일]", text)
+    return (int(found[1]), int(found[2]), int(found[3])) if found else None
+
+
+def _clock(text: str) -> tuple[tuple[int, int, int], str, str]:
+    """The time of day, the text without it, and what follows it (where the zone stands)."""
+    found = _TIME.search(text)
+    if found is None:
+        return (0, 0, 0), text, ""
+    hour, minute, second = int(found[1]), int(found[2]), int(found[3] or 0)
+    half = (found[4] or "")[:1].lower()
+    if half and 1 <= hour <= 12:
+        hour = hour % 12 + (12 if half == "p" else 0)
+    after = text[found.end() :]
+    return (hour, minute, second), f"{text[: found.start()]} {after}", after
+
+
+def _zone(text: str, comments: str) -> int:
+    """Minutes east of Greenwich."""
+    for place in (text, comments):
+        offset = _OFFSET.search(place)
+        if offset is not None:
+            minutes = int(offset[2]) * 60 + int(offset[3] or 0)
+            return minutes if offset[1] == "+" else -minutes
+        for word in _WORD.findall(place):
+            if word.rstrip(".").upper() in ZONES:
+                return ZONES[word.rstrip(".").upper()]
+    return 0
+
+
+def _year(digits: str) -> int:
+    """RFC 5322, section 4.3: two digits from 50 on and three digits count from 1900, below 50 from 2000."""
+    year = int(digits)
+    if len(digits) <= 2:
+        return year + (2000 if year < 50 else 1900)
+    return year + 1900 if len(digits) == 3 else year
+
+
+def _utc(year: int, month: int, day: int, clock: tuple[int, int, int], offset: int) -> datetime | None:
+    hour, minute, second = clock
+    if abs(offset) > _MAX_OFFSET_MINUTES:
+        offset = 0
+    try:
+        there = datetime(year, month, day, hour % 24, minute, min(second, 59), tzinfo=UTC)
+        if hour == 24:
+            offset -= 24 * 60
+        return there - timedelta(minutes=offset) if offset else there
+    except (ValueError, OverflowError):
+        return None

@@ -1,0 +1,27 @@
+"""Hard limits on what one message may cost. What lies beyond is named as a defect, and the archived bytes stay whole."""
+
+from typing import Final
+
+HEADER_BYTES: Final = 4 << 20  # of one header block; 50,000 recipients take about 2 MiB
+PART_HEADER_BYTES: Final = 64 << 10
+FIELDS: Final = 20_000
+ADDRESSES: Final = 100_000  # of one message, all address fields together
+COMMENT_DEPTH: Final = 50
+REFERENCES: Final = 1_000
+PARAMETERS: Final = 500
+VALUE_CHARS: Final = 64 << 10  # of one unstructured value such as the subject
+ADDRESS_CHARS: Final = 2_000
+DATE_CHARS: Final = 200
+DEFECTS: Final = 50
+
+PARTS: Final = 10_000
+DEPTH: Final = 50
+BOUNDARY_CHARS: Final = 512
+ATTACHMENTS: Final = 5_000
+LINE_CHARS: Final = 1 << 20  # a longer line of text is broken for quote and signature marks
+
+TEXT_CHARS: Final = 10_000_000  # of all text of one message
+HTML_BYTES: Final = 10_000_000
+HTML_DEPTH: Final = 200
+SPANS: Final = 20_000
+EMBEDDED_FILES: Final = 500  # uuencoded or yEnc files in one text part, files in one TNEF
