@@ -6,20 +6,25 @@ Everything is sorted by key, and all batches run the statements in the same orde
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import TracebackType
 from typing import Any
 
 import orjson
+import psycopg
+from psycopg.rows import namedtuple_row
 from sqlalchemy import Connection
-from sqlalchemy.engine import Row
+from sqlalchemy.exc import OperationalError
 
 FENCE = """
     SELECT 1 FROM sync_session_mailboxes
     WHERE session_id = %(session_id)s AND mailbox_id = %(mailbox_id)s AND slice = %(slice)s AND state = 'running'
     FOR NO KEY UPDATE"""
 
+# One probe of the unique index for each key, also while the planner knows nothing about the table.
 FIND_COPIES = """
-    SELECT provider_key, message_id, folder, flags, labels, gone_at, deleted_at FROM message_copies
-    WHERE mailbox_id = %(mailbox_id)s AND provider_key = ANY(%(keys)s)"""
+    SELECT c.* FROM unnest(%(keys)s::text[]) AS k(key), LATERAL (
+        SELECT provider_key, message_id, folder, flags, labels, gone_at, deleted_at FROM message_copies
+        WHERE mailbox_id = %(mailbox_id)s AND provider_key = k.key LIMIT 1) AS c"""
 
 # Kept from being deleted until this batch is committed.
 FIND_MESSAGES = "SELECT sha256 FROM messages WHERE sha256 = ANY(%(hashes)s) ORDER BY sha256 FOR KEY SHARE"
@@ -127,18 +132,66 @@ HEARTBEAT = """
     WHERE id = %(session_id)s AND last_activity_at < now() - interval '15 seconds'"""
 
 KNOWN = """
-    SELECT provider_key FROM message_copies WHERE mailbox_id = %(mailbox_id)s AND provider_key = ANY(%(keys)s)
+    SELECT c.provider_key FROM unnest(%(keys)s::text[]) AS k(key), LATERAL (
+        SELECT provider_key FROM message_copies WHERE mailbox_id = %(mailbox_id)s AND provider_key = k.key LIMIT 1) AS c
     UNION
     SELECT provider_key FROM dead_letters WHERE kind = 'message' AND mailbox_id = %(mailbox_id)s
         AND provider_key = ANY(%(keys)s) AND (next_try_at IS NULL OR next_try_at > now() OR discarded_at IS NOT NULL)"""
 
 
-AnyRow = Row[Any]
-
-
-def run(connection: Connection, statement: str, **parameters: Any) -> Sequence[AnyRow]:
+def run(connection: Connection, statement: str, **parameters: Any) -> Sequence[Any]:
     result = connection.exec_driver_sql(statement, parameters)
     return result.all() if result.returns_rows else []
+
+
+Answer = psycopg.Cursor[Any]
+
+
+class Pipeline:
+    """Sends the statements of a batch without waiting for each answer: Postgres inserts while we compress.
+
+    It works inside the transaction of `connection`; nothing counts before that commits.
+    """
+
+    def __init__(self, connection: Connection, **common: Any) -> None:
+        raw = connection.connection.driver_connection
+        assert isinstance(raw, psycopg.Connection)
+        self._raw = raw
+        self._common = common
+        self._sent: list[Answer] = []
+
+    def __enter__(self) -> Pipeline:
+        self._context = self._raw.pipeline()
+        self._context.__enter__()
+        # Plans made while a table was empty would be kept when it is large.
+        self.send("SET LOCAL plan_cache_mode = force_custom_plan")
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        try:
+            self._context.__exit__(kind, error, trace)
+        except psycopg.Error as failure:
+            if error is None:
+                raise OperationalError("a batch", None, failure) from failure
+
+    def send(self, statement: str, **parameters: Any) -> Answer:
+        """The rows are fetched later, or never."""
+        cursor = self._raw.cursor(row_factory=namedtuple_row)
+        try:
+            cursor.execute(statement.encode(), {**self._common, **parameters})
+        except psycopg.Error as failure:
+            raise OperationalError("a batch", None, failure) from failure
+        self._sent.append(cursor)  # a cursor that is collected would lose its answer
+        return cursor
+
+    def ask(self, statement: str, **parameters: Any) -> list[Any]:
+        return self.fetch(self.send(statement, **parameters))
+
+    def fetch(self, cursor: Answer) -> list[Any]:
+        try:
+            return cursor.fetchall()
+        except psycopg.Error as failure:
+            raise OperationalError("a batch", None, failure) from failure
 
 
 def rows(items: Sequence[Mapping[str, Any]] | Mapping[str, Any]) -> str:

