@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import os
 import re
 import secrets
@@ -114,13 +115,22 @@ class SecretFolder:
         finally:
             os.close(folder)
 
+    def read_or_create(self, name: str, value: str) -> str:
+        """What is there wins, also when two processes come at once."""
+        found = self.read(name)
+        if found is None:
+            temporary = f"{name}.{secrets.token_hex(8)}"
+            self.write(temporary, value)
+            with contextlib.suppress(FileExistsError):
+                (self.path / name).hardlink_to(self.path / temporary)
+            (self.path / temporary).unlink()
+            found = self.read(name)
+        assert found is not None
+        return found
+
     def password(self, name: str) -> str:
         """A random one, made when it is first asked for."""
-        value = self.read(name)
-        if value is None:
-            value = secrets.token_urlsafe(32)
-            self.write(name, value)
-        return value
+        return self.read_or_create(name, secrets.token_urlsafe(32))
 
 
 def storage_keyring(settings: Settings) -> Keyring:
@@ -156,6 +166,6 @@ def create_missing_keys(settings: Settings) -> list[Path]:
     made = []
     for file, given in wanted.items():
         if given is None and folder.read(file) is None:
-            folder.write(file, Keyring.generate().serialise())
+            folder.read_or_create(file, Keyring.generate().serialise())
             made.append(folder.path / file)
     return made

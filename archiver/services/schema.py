@@ -13,7 +13,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import OperationalError
 
-from archiver.errors import SchemaError
+from archiver.errors import NotReady, SchemaError
 
 _ADVISORY_LOCK = 0x6172636869766572  # "archiver" as a number
 _WAIT_FOR_OTHERS = "120s"
@@ -29,7 +29,7 @@ class SchemaVersion:
 
 def migrate(engine: Engine) -> tuple[str, ...]:
     """Brings the schema up to date; returns the steps taken. Of several processes at once one works and the others wait."""
-    with engine.connect() as connection:
+    with connect(engine) as connection:
         _take_lock(connection)
         try:
             version = schema_version(connection)
@@ -48,7 +48,7 @@ def migrate(engine: Engine) -> tuple[str, ...]:
 
 def check(engine: Engine) -> None:
     """Raises SchemaError unless the schema is exactly the one that this version of the program works with."""
-    with engine.connect() as connection:
+    with connect(engine) as connection:
         version = schema_version(connection)
     if version.pending:
         raise SchemaError(f"the database lacks {len(version.pending)} migration(s): run `archiver migrate`")
@@ -64,6 +64,13 @@ def schema_version(connection: Connection) -> SchemaVersion:
         raise SchemaError(f"the database has the schema {current!r} of a newer version of Archiver: update this program")
     pending = steps if current is None else steps[: steps.index(current)]
     return SchemaVersion(current, steps[0], tuple(reversed(pending)))
+
+
+def connect(engine: Engine) -> Connection:
+    try:
+        return engine.connect()
+    except OperationalError as error:
+        raise NotReady(f"postgres does not answer: {str(error.orig).strip().splitlines()[-1]}") from error
 
 
 def _take_lock(connection: Connection) -> None:

@@ -1,0 +1,60 @@
+"""The parts on their own: what `archiver up` and compose.yaml start."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from archiver.cli.connection import connected
+from archiver.cli.output import Json, console, print_json
+from archiver.config import load_settings
+from archiver.logs import set_up_logs
+from archiver.secrets import SecretFolder
+from archiver.stack.folder import DataFolder
+from archiver.stack.ready import notify_ready
+
+
+def migrate(
+    json: Json = False, quiet: Annotated[bool, typer.Option("--quiet", help="Say nothing when it goes well.")] = False
+) -> None:
+    """Bring the database's schema up to date. Safe to run at any time, and by several at once."""
+    from archiver.db import make_engine
+    from archiver.services import schema
+
+    with connected() as settings:
+        assert settings.database_url is not None
+        engine = make_engine(settings.database_url.get_secret_value(), "migrate")
+        try:
+            steps = schema.migrate(engine)
+        finally:
+            engine.dispose()
+    if json:
+        print_json({"migrations": steps})
+    elif not quiet:
+        console.print(f"{len(steps)} migration(s) run: {', '.join(steps)}" if steps else "The schema is up to date.")
+
+
+def web() -> None:
+    """Run the web process alone."""
+    from archiver.web.serve import serve
+
+    with connected() as settings:
+        set_up_logs("web", settings.log_level, settings.archiver_data / "logs")
+        serve(settings, notify_ready)
+
+
+def search_server(
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=1, max=65535, help="The port to listen on.")] = 7700,
+) -> None:
+    """Run the embedded search server alone. It speaks Meilisearch's HTTP API; MEILI_MASTER_KEY is its key."""
+    from archiver.search.embedded.server import serve
+
+    settings = load_settings()
+    folder = DataFolder(settings.archiver_data)
+    folder.prepare()
+    set_up_logs("search", settings.log_level, folder.logs)
+    given = settings.meili_master_key
+    key = given.get_secret_value() if given else SecretFolder(folder.path).password("meili-master.key")
+    serve(folder.search, key, host, port, ready=notify_ready)

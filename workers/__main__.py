@@ -1,0 +1,68 @@
+"""`python -m workers ingestion|indexing`: one worker process on one queue."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+from archiver.config import Settings, load_settings
+from archiver.db import make_engine
+from archiver.errors import ArchiverError, ConfigError
+from archiver.logs import set_up_logs
+from archiver.queue.jobs import QueueName
+from archiver.services import schema
+from archiver.stack.ready import notify_ready
+from workers.processors import PROCESSORS
+from workers.runtime import WorkerProcess
+
+_INDEXING_CONCURRENCY = 2
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(prog="python -m workers", description="Runs one worker process until it gets SIGTERM.")
+    made.add_argument("queue", choices=[str(name) for name in QueueName], help="the queue whose jobs it takes")
+    made.add_argument(
+        "--number", type=int, default=1, help="which of several processes on this queue it is (names its log file)"
+    )
+    made.add_argument("--alive-file", type=Path, help="a file that is touched every few seconds while the worker works")
+    return made
+
+
+def main() -> int:
+    arguments = parser().parse_args()
+    queue = QueueName(arguments.queue)
+    try:
+        settings = load_settings()
+        part = queue if arguments.number == 1 else f"{queue}-{arguments.number}"
+        set_up_logs(part, settings.log_level, settings.archiver_data / "logs")
+        return _run(settings, queue, arguments.alive_file)
+    except ArchiverError as error:
+        sys.stderr.write(f"archiver: {error}\n")
+        return error.exit_code
+
+
+def _run(settings: Settings, queue: QueueName, alive_file: Path | None) -> int:
+    if settings.database_url is None or settings.redis_url is None:
+        raise ConfigError(
+            "a worker needs DATABASE_URL and REDIS_URL; `archiver up` starts workers with those of the embedded servers"
+        )
+    engine = make_engine(settings.database_url.get_secret_value(), queue)
+    schema.check(engine)
+    worker = WorkerProcess(
+        queue=queue,
+        redis_url=settings.redis_url.get_secret_value(),
+        concurrency=settings.ingestion_worker_concurrency if queue is QueueName.INGESTION else _INDEXING_CONCURRENCY,
+        processors=PROCESSORS,
+        on_ready=notify_ready,
+        alive_file=alive_file,
+    )
+    code = asyncio.run(worker.run())
+    sys.stderr.flush()
+    os._exit(code)  # a thread that hangs in a socket must not keep the process
+
+
+if __name__ == "__main__":
+    sys.exit(main())
