@@ -15,6 +15,10 @@ from psycopg.rows import namedtuple_row
 from sqlalchemy import Connection
 from sqlalchemy.exc import OperationalError
 
+from archiver.store.backend import SealedPack, Written
+from archiver.store.errors import StoreUnavailable
+from archiver.store.writer import pack_name
+
 FENCE = """
     SELECT 1 FROM sync_session_mailboxes
     WHERE session_id = %(session_id)s AND mailbox_id = %(mailbox_id)s AND slice = %(slice)s AND state = 'running'
@@ -38,7 +42,8 @@ ADD_PACK = "INSERT INTO packs (id, name, state) VALUES (%(id)s, %(name)s, 'open'
 
 # Last of all: whoever holds this row has only its commit left to do.
 EXTEND_PACK = """
-    UPDATE packs SET size_bytes = greatest(size_bytes, %(end)s), frames = frames + %(frames)s WHERE id = %(id)s"""
+    UPDATE packs SET size_bytes = greatest(size_bytes, %(end)s), frames = frames + %(frames)s
+    WHERE id = %(id)s AND state <> 'retired' RETURNING id"""
 
 SEAL_PACK = """
     INSERT INTO packs (id, name, state, size_bytes, frames, sha256, sealed_at)
@@ -145,6 +150,25 @@ def run(connection: Connection, statement: str, **parameters: Any) -> Sequence[A
 
 
 Answer = psycopg.Cursor[Any]
+
+
+def record_pack(connection: Connection, written: Written) -> None:
+    """The last statements of a transaction that has appended: how far the pack is good, and which ones were sealed."""
+    batch = written.batch
+    if not run(connection, EXTEND_PACK, id=batch.pack_id, end=batch.end, frames=len(batch.frames)):
+        raise StoreUnavailable(f"pack {batch.pack_name} was replaced by compaction meanwhile; the same again will work")
+    for pack in sorted(written.sealed, key=lambda pack: pack.id):
+        run(connection, SEAL_PACK, **sealed_row(pack))
+
+
+def sealed_row(pack: SealedPack) -> dict[str, object]:
+    return {
+        "id": pack.id,
+        "name": pack_name(pack.id),
+        "size": pack.size,
+        "frames": pack.seal.frames,
+        "sha256": pack.seal.sha256,
+    }
 
 
 class Pipeline:

@@ -24,10 +24,9 @@ from archiver.services.intake import Intake, Item, Prepared, effective_changes, 
 from archiver.services.message_rows import MessageRows, describe
 from archiver.services.provider_keys import fit_key
 from archiver.store.archive import Archive
-from archiver.store.backend import SealedPack, Written
+from archiver.store.backend import Written
 from archiver.store.frames import Kind
 from archiver.store.journal import Change, Changes, Occurrences, Origin
-from archiver.store.writer import pack_name
 from connectors.base import Batch, FailedMessage
 
 _log = structlog.get_logger(__name__)
@@ -146,6 +145,7 @@ class _Transaction:
         self.fence = fence
         self.run_id = fence.session_id if fence else None
         self.at = datetime.now(UTC)
+        self.written: Written | None = None
         self.sql = sql.Pipeline(
             connection,
             mailbox_id=origin.mailbox_id,
@@ -172,6 +172,8 @@ class _Transaction:
                 bytes=sum(item.raw.size for item in copies),
             )
             self._count(result)
+        if self.written:
+            sql.record_pack(self.connection, self.written)
         return result
 
     def _check_fence(self) -> None:
@@ -198,8 +200,7 @@ class _Transaction:
         touched = {row.message_id for cursor in added_copies for row in self.sql.fetch(cursor)}
         changed = {row.message_id for cursor in changed_copies for row in self.sql.fetch(cursor)}
         self._announce(touched | changed, inserted)
-        if written:
-            self._send_pack_end(written)
+        self.written = written
         return len(changed)
 
     def _find_objects(self, prepared: list[Prepared], intake: Intake) -> set[tuple[bytes, str]]:
@@ -300,12 +301,6 @@ class _Transaction:
         self.sql.send(sql.ADD_OUTBOX, id=uuid7())
         self.sql.send(sql.NOTIFY_OUTBOX)
 
-    def _send_pack_end(self, written: Written) -> None:
-        batch = written.batch
-        self.sql.send(sql.EXTEND_PACK, id=batch.pack_id, end=batch.end, frames=len(batch.frames))
-        for pack in sorted(written.sealed, key=lambda pack: pack.id):
-            self.sql.send(sql.SEAL_PACK, **sealed_row(pack))
-
     def _count(self, result: BatchResult) -> None:
         if self.fence:
             seen = len(self.batch.messages) + len(self.batch.failed) + len(self.batch.skipped)
@@ -338,13 +333,3 @@ def object_rows(written: Written) -> list[dict[str, object]]:
         for frame in sorted(written.batch.frames, key=lambda frame: (frame.sha256, frame.kind))
         if frame.kind in _INDEXED_KINDS
     ]
-
-
-def sealed_row(pack: SealedPack) -> dict[str, object]:
-    return {
-        "id": pack.id,
-        "name": pack_name(pack.id),
-        "size": pack.size,
-        "frames": pack.seal.frames,
-        "sha256": pack.seal.sha256,
-    }

@@ -126,7 +126,7 @@ class ObjectReader:
 
     def __init__(self, frames: FrameReader, find: FindPlace) -> None:
         self._frames = frames
-        self._find = find
+        self.find = find
 
     def read(self, sha256: bytes, kind: Kind = Kind.MESSAGE) -> bytes:
         """The whole object, checked before it is handed out."""
@@ -140,13 +140,13 @@ class ObjectReader:
         return self.assemble(frame) if frame.is_recipe else frame.pieces
 
     def _open(self, sha256: bytes, kind: Kind) -> Frame:
-        place = self._find(sha256, kind)
+        place = self.find(sha256, kind)
         if place is None:
             raise NotStored(f"there is no {kind.label} with the SHA-256 {sha256.hex()}")
         try:
             return self._frames.open(place)
         except LostPack:
-            again = self._find(sha256, kind)  # compaction may have moved it meanwhile
+            again = self.find(sha256, kind)  # compaction may have moved it meanwhile
             if again is None or again == place:
                 raise LostPack(place.pack_id, place.offset, sha256) from None
             return self._frames.open(again)
