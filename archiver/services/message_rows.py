@@ -16,7 +16,7 @@ from archiver.mail.dates import choose_date, sort_date
 from archiver.mail.headers import Headers, read_headers
 from archiver.models.ids import message_uuid
 from archiver.models.states import DateOrigin, ParticipantRole
-from archiver.store.content import Memory, Spooled
+from archiver.store.content import Memory, Spooled, StoredMessage
 
 _log = structlog.get_logger(__name__)
 _NO_DATE = datetime(1970, 1, 1, tzinfo=UTC)
@@ -39,7 +39,7 @@ class MessageRows:
     participants: list[dict[str, Any]]
 
 
-def describe(raw: Memory | Spooled, sha256: bytes, received_at: datetime | None) -> MessageRows:
+def describe(raw: Memory | Spooled | StoredMessage, sha256: bytes, received_at: datetime | None) -> MessageRows:
     message_id = message_uuid(sha256)
     headers = _headers(raw.read(0, min(raw.size, _HEADER_BYTES)), sha256)
     dated = choose_date(headers.date, received_at, headers.first_received)
@@ -73,7 +73,7 @@ def _headers(head: bytes, sha256: bytes) -> Headers:
         return read_headers(b"")
 
 
-def _canonical(raw: Memory | Spooled) -> bytes:
+def _canonical(raw: Memory | Spooled | StoredMessage) -> bytes:
     if isinstance(raw, Memory):
         return canonical_sha256(raw.data)
     canonical = Canonical()

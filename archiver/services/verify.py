@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -18,10 +17,9 @@ from archiver.store.backend import PackFile
 from archiver.store.errors import Damage, LostPack, Spot
 from archiver.store.frames import Kind
 from archiver.store.pack import PACK_HEADER_BYTES, SEAL_BYTES, Found, PackHead, payload_crc, read_seal, walk
-from archiver.store.reader import FrameReader, ObjectReader
+from archiver.store.reader import CachingReader
 
 _PIECE_BYTES = 1 << 20
-_CACHED_PARTS_BYTES = 48 << 20
 _PACKS = text("SELECT id, name, state, size_bytes, sha256, verified_at FROM packs WHERE state <> 'retired' ORDER BY id")
 _OBJECTS = text("SELECT sha256, kind, position, stored_bytes FROM objects WHERE pack_id = :id ORDER BY position")
 _TOUCHED = text("""
@@ -92,7 +90,7 @@ class _Verification:
         self.full = full
         self.progress = progress
         self.report = Report()
-        self.objects = _CachingReader(archive.frames, archive.objects)
+        self.objects = CachingReader(archive.frames, archive.objects)
 
     def run(self, since: datetime | None) -> Report:
         with self.engine.connect() as connection:
@@ -233,32 +231,3 @@ class _Verification:
             self.report.problems.append(Problem("-", 0, f"{counts.without_bytes} messages have no bytes in any pack"))
         if counts.without_parts:
             self.report.problems.append(Problem("-", 0, f"{counts.without_parts} parts are in no pack"))
-
-
-class _CachingReader(ObjectReader):
-    """Remembers the parts that were read last: a newsletter's picture is proved once, not for each copy of the newsletter."""
-
-    def __init__(self, frames: FrameReader, objects: ObjectReader) -> None:
-        super().__init__(frames, objects.find)
-        self._cache: OrderedDict[bytes, bytes] = OrderedDict()
-        self._size = 0
-
-    def stream(self, sha256: bytes, kind: Kind = Kind.MESSAGE) -> Iterator[bytes]:
-        held = self._cache.get(sha256)
-        if held is not None:
-            self._cache.move_to_end(sha256)
-            return iter((held,))
-        return self._remember(sha256, super().stream(sha256, kind))
-
-    def _remember(self, sha256: bytes, pieces: Iterator[bytes]) -> Iterator[bytes]:
-        first = next(pieces, b"")
-        yield first
-        only = True
-        for piece in pieces:
-            only = False
-            yield piece
-        if only and len(first) <= _CACHED_PARTS_BYTES // 8:
-            self._cache[sha256] = first
-            self._size += len(first)
-            while self._size > _CACHED_PARTS_BYTES:
-                self._size -= len(self._cache.popitem(last=False)[1])

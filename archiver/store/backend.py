@@ -51,8 +51,8 @@ class Backend(Protocol):
     def packs(self) -> Iterator[UUID]:
         """All of them, oldest first."""
 
-    def hold(self, pack_id: UUID) -> Callable[[], None] | None:
-        """Keeps writers away from a pack until what it returns is called. None: somebody writes to it."""
+    def hold(self, pack_id: UUID, rest_seconds: float) -> Callable[[], None] | None:
+        """Keeps writers away from a pack until what it returns is called. None: somebody writes to it, or did just now."""
 
     def put(self, finished: Path, pack_id: UUID) -> None:
         """Takes a sealed pack in, as a whole, and durably."""

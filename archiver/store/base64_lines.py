@@ -95,3 +95,8 @@ def _encode_rows(plain: bytes, lines: Lines, first: bool) -> bytes:
         return text
     rows = lines.ending.join(text[at : at + lines.length] for at in range(0, len(text), lines.length))
     return rows if first else lines.ending + rows
+
+
+def encoded_length(plain_length: int, lines: Lines) -> int:
+    length = -(-plain_length // 3) * 4
+    return length + (-(-length // lines.length) - 1) * len(lines.ending) if lines.length and length else length

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -74,6 +74,26 @@ class Spooled:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMessage:
+    """A message in the packs, read anew by everyone who looks at it; its beginning is what `read` is for."""
+
+    open: Callable[[], Iterator[bytes]]
+    size: int
+    parts: tuple[bytes, ...] = ()
+
+    def read(self, start: int, end: int) -> bytes:
+        found = bytearray()
+        for piece in self.open():
+            found += piece
+            if len(found) >= end:
+                break
+        return bytes(found[start:end])
+
+    def pieces(self) -> Iterator[bytes]:
+        return self.open()
 
 
 def pieces(raw: Raw, start: int, end: int) -> Iterator[bytes]:

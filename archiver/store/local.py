@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -110,13 +111,14 @@ class LocalPacks:
 
     # care
 
-    def hold(self, pack_id: UUID) -> Callable[[], None] | None:
+    def hold(self, pack_id: UUID, rest_seconds: float) -> Callable[[], None] | None:
         self._rest(pack_id)
         try:
-            descriptor = os.open(self.folder / pack_name(pack_id), os.O_RDWR | os.O_CLOEXEC)
+            descriptor = os.open(self.folder / pack_name(pack_id), os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
             return None
-        if not try_lock(descriptor):
+        rested = time.time() - os.fstat(descriptor).st_mtime >= rest_seconds
+        if not rested or not try_lock(descriptor):
             os.close(descriptor)
             return None
         return lambda: os.close(descriptor)

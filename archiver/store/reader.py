@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
@@ -18,6 +19,7 @@ from archiver.store.pack import Place
 from archiver.store.recipe import Literal, Recipe, part_pieces
 
 IN_MEMORY_BYTES = 8 << 20
+_CACHED_PARTS_BYTES = 48 << 20
 _SEALED_CHUNK = stream.CHUNK_BYTES + stream.OVERHEAD_BYTES
 
 FindPlace = Callable[[bytes, Kind], Place | None]
@@ -32,6 +34,7 @@ class Frame:
     sha256: bytes
     pieces: Iterator[bytes]
     spot: Spot
+    place: Place
 
     @property
     def is_recipe(self) -> bool:
@@ -61,10 +64,11 @@ class FrameReader:
             missing = header.frame_length - len(data)
             if missing > 0:
                 data += pack.read_at(offset + len(data), missing)
-            return self._open_whole(header, data[HEADER_BYTES : header.frame_length], spot)
+            place = Place(pack.id, offset, header.frame_length)
+            return self._open_whole(header, data[HEADER_BYTES : header.frame_length], spot, place)
         return self._open_flow(pack, header, offset, spot)
 
-    def _open_whole(self, header: Header, payload: bytes, spot: Spot) -> Frame:
+    def _open_whole(self, header: Header, payload: bytes, spot: Spot, place: Place) -> Frame:
         key = self._keys.find(header.fingerprint)
         sha256, body = open_frame(key, header, payload, spot)
         if header.codec == Codec.STORED:
@@ -80,7 +84,7 @@ class FrameReader:
             raise Damage(spot, "the content has the wrong length", sha256)
         if not header.flags & FLAG_RECIPE and hashlib.sha256(content).digest() != sha256:
             raise Damage(spot, "the content does not have its SHA-256", sha256)
-        return Frame(header, sha256, iter((content,)), spot)
+        return Frame(header, sha256, iter((content,)), spot, place)
 
     def _decompressor(self, header: Header, spot: Spot) -> ZstdDecompressor:
         found = self._decompressors.find(header.dictionary_id)
@@ -92,7 +96,8 @@ class FrameReader:
         plain = self._plain_chunks(pack, header, offset, spot)
         first = next(plain)
         sha256 = first[:SHA_BYTES]
-        return Frame(header, sha256, self._flow(header, sha256, first[SHA_BYTES:], plain, spot), spot)
+        pieces = self._flow(header, sha256, first[SHA_BYTES:], plain, spot)
+        return Frame(header, sha256, pieces, spot, Place(pack.id, offset, header.frame_length))
 
     def _plain_chunks(self, pack: PackFile, header: Header, offset: int, spot: Spot) -> Iterator[bytes]:
         key = self._keys.find(header.fingerprint)
@@ -125,7 +130,7 @@ class ObjectReader:
     """Reads messages and parts by their SHA-256."""
 
     def __init__(self, frames: FrameReader, find: FindPlace) -> None:
-        self._frames = frames
+        self.frames = frames
         self.find = find
 
     def read(self, sha256: bytes, kind: Kind = Kind.MESSAGE) -> bytes:
@@ -144,12 +149,12 @@ class ObjectReader:
         if place is None:
             raise NotStored(f"there is no {kind.label} with the SHA-256 {sha256.hex()}")
         try:
-            return self._frames.open(place)
+            return self.frames.open(place)
         except LostPack:
             again = self.find(sha256, kind)  # compaction may have moved it meanwhile
             if again is None or again == place:
                 raise LostPack(place.pack_id, place.offset, sha256) from None
-            return self._frames.open(again)
+            return self.frames.open(again)
 
     def assemble(self, frame: Frame) -> Iterator[bytes]:
         """The message that a recipe gives."""
@@ -166,6 +171,35 @@ class ObjectReader:
                 yield piece
         if digest.digest() != frame.sha256:
             raise Damage(frame.spot, "the message does not have its SHA-256", frame.sha256)
+
+
+class CachingReader(ObjectReader):
+    """Remembers the parts that were read last: a newsletter's picture is proved once, not for each copy of the newsletter."""
+
+    def __init__(self, frames: FrameReader, objects: ObjectReader) -> None:
+        super().__init__(frames, objects.find)
+        self._cache: OrderedDict[bytes, bytes] = OrderedDict()
+        self._size = 0
+
+    def stream(self, sha256: bytes, kind: Kind = Kind.MESSAGE) -> Iterator[bytes]:
+        held = self._cache.get(sha256)
+        if held is not None:
+            self._cache.move_to_end(sha256)
+            return iter((held,))
+        return self._remember(sha256, super().stream(sha256, kind))
+
+    def _remember(self, sha256: bytes, pieces: Iterator[bytes]) -> Iterator[bytes]:
+        first = next(pieces, b"")
+        yield first
+        only = True
+        for piece in pieces:
+            only = False
+            yield piece
+        if only and len(first) <= _CACHED_PARTS_BYTES // 8:
+            self._cache[sha256] = first
+            self._size += len(first)
+            while self._size > _CACHED_PARTS_BYTES:
+                self._size -= len(self._cache.popitem(last=False)[1])
 
 
 class _Source:

@@ -29,6 +29,11 @@ class PartRef:
     length: int
     lines: Lines | None
 
+    @property
+    def message_length(self) -> int:
+        """How many bytes of the message it stands for."""
+        return self.length if self.lines is None else base64_lines.encoded_length(self.length, self.lines)
+
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
@@ -37,6 +42,10 @@ class Recipe:
     @property
     def part_hashes(self) -> list[bytes]:
         return [step.sha256 for step in self.steps if isinstance(step, PartRef)]
+
+    @property
+    def message_length(self) -> int:
+        return sum(step.length if isinstance(step, Literal) else step.message_length for step in self.steps)
 
     def encode(self) -> bytes:
         body = json.dumps([_encode_step(step) for step in self.steps], separators=(",", ":")).encode()

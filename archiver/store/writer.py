@@ -137,6 +137,18 @@ class PackWriter:
                 raise
         return Appended(self.pack_id, self.path.name, tuple(frames), self.size)
 
+    # for compaction, which makes a whole pack before anybody may see it
+
+    def begin(self) -> None:
+        self._write(self._preliminary((), is_new=True))
+
+    def add(self, record: Record) -> Place:
+        return self._write([record])[0].place
+
+    def write_raw(self, piece: bytes) -> None:
+        """A part of a frame as it stands in another pack."""
+        self._write_piece(piece)
+
     def _preliminary(self, records: Sequence[Record], *, is_new: bool) -> list[Record]:
         """The frames that have to stand before the batch: key check and dictionary."""
         before = []
