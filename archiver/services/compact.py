@@ -27,7 +27,7 @@ from archiver.store.merge import Merge, Moved
 from archiver.store.pack import PACK_LIMIT_BYTES, Found, walk
 
 _log = structlog.get_logger(__name__)
-_OBJECT_KINDS = frozenset({Kind.MESSAGE, Kind.PART, Kind.TEXT, Kind.DICTIONARY})
+_CONTENT = frozenset({Kind.MESSAGE, Kind.PART, Kind.TEXT})
 _SMALL_BYTES = 32 << 20
 _DEAD_SHARE = 0.2
 _REST_SECONDS = 600
@@ -155,8 +155,8 @@ def _replace(engine: Engine, archive: Archive, scratch: Path, pack_ids: list[UUI
 
 
 def _keeps(live: dict[int, tuple[bytes, str]]) -> Callable[[Found], bool]:
-    """What happened is kept for ever; content only while something refers to it."""
-    return lambda found: found.header.kind not in _OBJECT_KINDS or found.offset in live
+    """What happened is kept for ever, and so are dictionaries; content only while something refers to it."""
+    return lambda found: found.header.kind not in _CONTENT or found.offset in live
 
 
 def _repoint(connection: Connection, pack_ids: list[UUID], made: SealedPack, moved: list[Moved]) -> None:

@@ -10,11 +10,14 @@ from archiver.config import Settings
 from archiver.models.states import PackState
 from archiver.secrets import storage_keyring
 from archiver.store.archive import Archive
+from archiver.store.backend import Backend
+from archiver.store.cache import BlockCache
 from archiver.store.dictionaries import Trainer
 from archiver.store.frames import Kind
 from archiver.store.keys import PackKeys
 from archiver.store.local import LocalPacks
 from archiver.store.pack import Place
+from archiver.store.s3 import Bucket, S3Packs
 
 _FIND = text("SELECT pack_id, position, stored_bytes FROM objects WHERE sha256 = :sha256 AND kind = :kind")
 _DICTIONARIES = text(
@@ -50,8 +53,16 @@ def open_archive(settings: Settings, engine: Engine) -> Archive:
     """For reading and writing. Raises WrongKey before anything is touched."""
     keys = PackKeys(storage_keyring(settings))
     places, trainer = DatabasePlaces(engine), Trainer()
-    backend = LocalPacks(settings.archiver_data / "packs", keys, trainer, places.known_end)
+    backend = _backend(settings, keys, trainer, places)
     archive = Archive(backend, keys, trainer, places)
     archive.check_key()
     archive.use_newest_dictionary()
     return archive
+
+
+def _backend(settings: Settings, keys: PackKeys, trainer: Trainer, places: DatabasePlaces) -> Backend:
+    data = settings.archiver_data
+    if settings.storage_type == "local":
+        return LocalPacks(data / "packs", keys, trainer, places.known_end)
+    cache = BlockCache(data / "cache", settings.storage_s3_cache_bytes)
+    return S3Packs(Bucket.of(settings), keys, trainer, data / "scratch", cache)

@@ -65,6 +65,7 @@ class Archive:
         for _, place in reversed(self._places.dictionaries()):
             try:
                 self._trainer.current = Dictionary.of(self.frames.open(place).bytes())
+                self._trainer.stored.add(self._trainer.current.id)
             except (Damage, LostPack):
                 continue
             return

@@ -52,6 +52,8 @@ class Trainer:
 
     def __init__(self, current: Dictionary | None = None) -> None:
         self.current = current
+        self.stored: set[int] = set()
+        """Ids of those that are in the archive already, where packs need not carry their own."""
         self._samples: deque[bytes] = deque()
         self._sample_bytes = 0
         self._seen = 0

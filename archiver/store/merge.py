@@ -35,6 +35,7 @@ class Merge:
         self._archive = archive
         self._rekey = rekey
         self._moved: list[Moved] = []
+        self._dictionaries: dict[bytes, Place] = {}
         self._writer = PackWriter.create(folder, archive.keys.active, Trainer(), OsFiles())
         self._writer.begin()
         self.path = self._writer.path
@@ -54,6 +55,12 @@ class Merge:
 
     def _add_frame(self, pack: PackFile, item: Found) -> None:
         old = Place(pack.id, item.offset, item.header.frame_length)
+        if item.header.kind == Kind.DICTIONARY:
+            known = self._dictionaries.get(item.header.tag)
+            if known is not None:
+                self._moved.append(Moved(old, known.offset, known.length))
+                return
+            self._dictionaries[item.header.tag] = Place(self._writer.pack_id, self._writer.size, item.header.frame_length)
         if self._rekey and item.header.fingerprint != self._archive.keys.active.fingerprint:
             frame = self._archive.frames.open_in(pack, item.offset, item.header.frame_length)
             stored = self._writer.add(_record(self._archive, frame, old))

@@ -161,9 +161,9 @@ class PackWriter:
             self._dictionaries.add(dictionary.id)
         return before
 
-    def has_dictionary(self, dictionary_id: int) -> None:
-        """Says that the dictionary is in the archive already, where packs need not carry their own."""
-        self._dictionaries.add(dictionary_id)
+    def knows_dictionaries(self, dictionary_ids: set[int]) -> None:
+        """Says which dictionaries are in the archive already, where packs need not carry their own."""
+        self._dictionaries |= dictionary_ids
 
     def _write(self, records: Sequence[Record]) -> list[Stored]:
         frames: list[Stored] = []
