@@ -45,7 +45,9 @@ class Bucket:
 
     @classmethod
     def of(cls, settings: Settings) -> Bucket:
-        assert settings.storage_s3_bucket and settings.storage_s3_access_key_id and settings.storage_s3_secret_access_key
+        assert settings.storage_s3_bucket, "checked when the settings were read"
+        assert settings.storage_s3_access_key_id
+        assert settings.storage_s3_secret_access_key
         endpoint = settings.storage_s3_endpoint
         return cls(
             settings.storage_s3_bucket,
@@ -95,6 +97,7 @@ class S3Packs:
         self._scratch = scratch
         self._cache = cache
         self._store = bucket.store()
+        self._sizes: dict[UUID, int] = {}
         scratch.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def append(self, records: Sequence[Record]) -> Written:
@@ -125,12 +128,7 @@ class S3Packs:
     def open(self, pack_id: UUID) -> PackFile:
         name = pack_name(pack_id)
         key = _PREFIX + name
-        try:
-            size = obstore.head(self._store, key)["size"]
-        except FileNotFoundError:
-            raise LostPack(name) from None
-        except BaseError as error:
-            raise StoreUnavailable(f"the bucket {self._bucket.name} does not answer: {_short(error)}") from error
+        size = self._size(pack_id, name)
 
         def fetch(offset: int, length: int) -> bytes:
             try:
@@ -141,6 +139,16 @@ class S3Packs:
                 raise StoreUnavailable(f"the bucket {self._bucket.name} does not answer: {_short(error)}") from error
 
         return PackFile(pack_id, name, size, lambda offset, length: self._cache.read(name, size, offset, length, fetch))
+
+    def _size(self, pack_id: UUID, name: str) -> int:
+        if pack_id not in self._sizes:
+            try:
+                self._sizes[pack_id] = obstore.head(self._store, _PREFIX + name)["size"]
+            except FileNotFoundError:
+                raise LostPack(name) from None
+            except BaseError as error:
+                raise StoreUnavailable(f"the bucket {self._bucket.name} does not answer: {_short(error)}") from error
+        return self._sizes[pack_id]
 
     def packs(self) -> Iterator[UUID]:
         found = []
@@ -169,6 +177,7 @@ class S3Packs:
     def remove(self, pack_id: UUID) -> None:
         name = pack_name(pack_id)
         self._cache.forget(name)
+        self._sizes.pop(pack_id, None)
         try:
             obstore.delete(self._store, _PREFIX + name)
         except FileNotFoundError:
