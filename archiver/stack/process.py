@@ -128,6 +128,7 @@ def _through_closed_folders(command: list[str], run_as: RunAs, death_signal: sig
         f"--reuid={run_as.uid}",
         f"--regid={run_as.gid}",
         "--clear-groups",
+        "--securebits=+no_setuid_fixup",  # without it, access(2) ignores the capability, and initdb looks with access
         f"--inh-caps={capability}",
         f"--ambient-caps={capability}",
         f"--pdeathsig={death_signal.name.removeprefix('SIG')}",

@@ -171,7 +171,7 @@ class Supervisor:
 
     def _give_up(self, child: Child, why: str) -> None:
         child.become(State.FAILED, why)
-        tries = "" if child.part.runs_once else f" {child.deaths} times in a row"
+        tries = f" {child.deaths} times in a row" if child.deaths > 1 else ""
         self.failure = f"{child.part.name} {why}{tries}; stopping everything"
         self._on_line(child.part.name, f"*** {self.failure}")
         self._stopping = True
@@ -194,7 +194,6 @@ class Supervisor:
             child.part.server.prepare()
             child.process = child.part.server.start()
         except (ArchiverError, OSError) as error:
-            child.deaths += 1
             self._give_up(child, f"can't be started: {error}")
             return
         threading.Thread(target=self._forward, args=(child.part.name, child.process), daemon=True).start()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -141,9 +142,16 @@ def test_a_long_path_still_gets_its_sockets(tmp_path: Path) -> None:
 def test_root_can_use_a_folder_that_is_closed_to_others(tmp_path: Path) -> None:
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o700)
+    programs = installed_versions()[max(installed_versions())]
+    package = programs.parents[1]
+    shutil.copytree(programs.parent, closed / package.name / programs.parent.name, symlinks=True)
+    if (libraries := package.with_name(f"{package.name}.libs")).exists():
+        shutil.copytree(libraries, closed / libraries.name)
     folder = DataFolder(closed / "data")
     folder.prepare()
-    server = started(folder)
+    server = EmbeddedPostgres(folder)
+    server.programs = closed / package.name / programs.parent.name / "bin"
+    server.prepare()
     assert server.run_as is not None
     assert not server.run_as.can_enter(folder.path)
     with server.running(), psycopg.connect(server.url()) as connection:
