@@ -5,7 +5,7 @@ from archiver.models.base import Base
 from archiver.models.ids import message_uuid, uuid7
 from archiver.models.messages import Attachment, Message, MessageAttachment, MessageCopy, Participant
 from archiver.models.sources import IngestionSource, Mailbox
-from archiver.models.store import Pack, StoredObject
+from archiver.models.store import MessagePart, Pack, StoredObject
 from archiver.models.sync import DeadLetter, OutboxRow, SyncRun, SyncSession, SyncSessionMailbox
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "Message",
     "MessageAttachment",
     "MessageCopy",
+    "MessagePart",
     "OutboxRow",
     "Pack",
     "Participant",

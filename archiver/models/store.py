@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from uuid import UUID
 
-from sqlalchemy import ForeignKey, Index, Integer, text
+from sqlalchemy import ForeignKey, Index
 from sqlalchemy.orm import Mapped, mapped_column
 
 from archiver.models.base import Base, Count, CreatedAt, Id, one_of, sha256_length
@@ -42,7 +42,16 @@ class StoredObject(Base):
     """The frame's offset in the pack. (`offset` is a word of SQL.)"""
     stored_bytes: Mapped[int]
     raw_bytes: Mapped[int]
-    uses: Mapped[int] = mapped_column(Integer, server_default=text("1"))
-    """How many recipes and rows use it; a part goes with its last recipe."""
 
     __table_args__ = (sha256_length("sha256"), Index("ix_objects_pack_id_position", "pack_id", "position"))
+
+
+class MessagePart(Base):
+    """Which messages a part was cut out of; it goes with the last of them."""
+
+    __tablename__ = "message_parts"
+
+    message_id: Mapped[UUID] = mapped_column(ForeignKey("messages.id", ondelete="CASCADE"), primary_key=True)
+    part_sha256: Mapped[bytes] = mapped_column(primary_key=True, index=True)
+
+    __table_args__ = (sha256_length("part_sha256"),)

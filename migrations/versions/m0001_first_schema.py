@@ -233,12 +233,20 @@ def upgrade() -> None:
         sa.Column("position", sa.BigInteger(), nullable=False),
         sa.Column("stored_bytes", sa.BigInteger(), nullable=False),
         sa.Column("raw_bytes", sa.BigInteger(), nullable=False),
-        sa.Column("uses", sa.Integer(), server_default=sa.text("1"), nullable=False),
         sa.CheckConstraint("octet_length(sha256) = 32", name=op.f("ck_objects_sha256_length")),
         sa.ForeignKeyConstraint(["pack_id"], ["packs.id"], name=op.f("fk_objects_pack_id")),
         sa.PrimaryKeyConstraint("sha256", "kind", name=op.f("pk_objects")),
     )
     op.create_index("ix_objects_pack_id_position", "objects", ["pack_id", "position"], unique=False)
+    op.create_table(
+        "message_parts",
+        sa.Column("message_id", sa.UUID(), nullable=False),
+        sa.Column("part_sha256", sa.LargeBinary(), nullable=False),
+        sa.CheckConstraint("octet_length(part_sha256) = 32", name=op.f("ck_message_parts_part_sha256_length")),
+        sa.ForeignKeyConstraint(["message_id"], ["messages.id"], name=op.f("fk_message_parts_message_id"), ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("message_id", "part_sha256", name=op.f("pk_message_parts")),
+    )
+    op.create_index("ix_message_parts_part_sha256", "message_parts", ["part_sha256"], unique=False)
     op.create_table(
         "participants",
         sa.Column("message_id", sa.UUID(), nullable=False),

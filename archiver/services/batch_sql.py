@@ -1,0 +1,240 @@
+"""The bulk statements of one batch. Rows travel as one JSON document a statement: one parameter, one round trip.
+
+Everything is sorted by key, and all batches run the statements in the same order, so that nothing deadlocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+import orjson
+import psycopg
+from psycopg.rows import namedtuple_row
+from sqlalchemy import Connection
+from sqlalchemy.exc import OperationalError
+
+from archiver.store.backend import SealedPack, Written
+from archiver.store.errors import StoreUnavailable
+from archiver.store.writer import pack_name
+
+FENCE = """
+    SELECT 1 FROM sync_session_mailboxes
+    WHERE session_id = %(session_id)s AND mailbox_id = %(mailbox_id)s AND slice = %(slice)s AND state = 'running'
+    FOR NO KEY UPDATE"""
+
+# One probe of the unique index for each key, also while the planner knows nothing about the table.
+FIND_COPIES = """
+    SELECT c.* FROM unnest(%(keys)s::text[]) AS k(key), LATERAL (
+        SELECT provider_key, message_id, folder, flags, labels, gone_at, deleted_at FROM message_copies
+        WHERE mailbox_id = %(mailbox_id)s AND provider_key = k.key LIMIT 1) AS c"""
+
+# Kept from being deleted until this batch is committed.
+FIND_MESSAGES = "SELECT sha256 FROM messages WHERE sha256 = ANY(%(hashes)s) ORDER BY sha256 FOR KEY SHARE"
+
+# Kept from being dropped until this batch is committed: compaction waits.
+FIND_OBJECTS = """
+    SELECT sha256, kind FROM objects WHERE sha256 = ANY(%(hashes)s) AND kind IN ('message', 'part')
+    ORDER BY sha256, kind FOR SHARE"""
+
+ADD_PACK = "INSERT INTO packs (id, name, state) VALUES (%(id)s, %(name)s, 'open') ON CONFLICT (id) DO NOTHING"
+
+# Last of all: whoever holds this row has only its commit left to do.
+EXTEND_PACK = """
+    UPDATE packs SET size_bytes = greatest(size_bytes, %(end)s), frames = frames + %(frames)s
+    WHERE id = %(id)s AND state <> 'retired' RETURNING id"""
+
+SEAL_PACK = """
+    INSERT INTO packs (id, name, state, size_bytes, frames, sha256, sealed_at)
+    VALUES (%(id)s, %(name)s, 'sealed', %(size)s, %(frames)s, %(sha256)s, now())
+    ON CONFLICT (id) DO UPDATE SET state = 'sealed', size_bytes = excluded.size_bytes, frames = excluded.frames,
+        sha256 = excluded.sha256, sealed_at = excluded.sealed_at"""
+
+ADD_MESSAGES = """
+    INSERT INTO messages (id, sha256, canonical_sha256, internet_message_id, in_reply_to, reference_ids, sent_at, received_at,
+        sort_at, date_origin, sender, sender_name, subject, size_bytes, has_attachments, defects, first_run_id, archived_at)
+    SELECT id, decode(sha256, 'hex'), decode(canonical_sha256, 'hex'), internet_message_id, in_reply_to, reference_ids, sent_at,
+        received_at, sort_at, date_origin, sender, sender_name, subject, size_bytes, has_attachments, defects,
+        %(run_id)s, %(at)s
+    FROM json_to_recordset(%(rows)s::json) AS r(id uuid, sha256 text, canonical_sha256 text, internet_message_id text,
+        in_reply_to text, reference_ids text[], sent_at timestamptz, received_at timestamptz, sort_at timestamptz,
+        date_origin text, sender text, sender_name text, subject text, size_bytes bigint, has_attachments boolean,
+        defects jsonb)
+    ON CONFLICT (sha256) DO NOTHING RETURNING id"""
+
+ADD_PARTICIPANTS = """
+    INSERT INTO participants (message_id, position, role, address, name)
+    SELECT m, p, r, a, n FROM json_to_recordset(%(rows)s::json) AS x(m uuid, p int, r text, a text, n text)
+    ON CONFLICT DO NOTHING"""
+
+ADD_OBJECTS = """
+    INSERT INTO objects (sha256, kind, pack_id, position, stored_bytes, raw_bytes)
+    SELECT decode(h, 'hex'), k, %(pack_id)s, p, s, r
+    FROM json_to_recordset(%(rows)s::json) AS x(h text, k text, p bigint, s bigint, r bigint)
+    ON CONFLICT DO NOTHING"""
+
+ADD_PARTS = """
+    INSERT INTO message_parts (message_id, part_sha256)
+    SELECT m, decode(h, 'hex') FROM json_to_recordset(%(rows)s::json) AS x(m uuid, h text)
+    ON CONFLICT DO NOTHING"""
+
+ADD_COPIES = """
+    INSERT INTO message_copies (id, message_id, mailbox_id, provider_key, folder, flags, labels, received_at, run_id,
+        created_at)
+    SELECT i, m, %(mailbox_id)s, k, f, g, l, r, %(run_id)s, %(at)s
+    FROM json_to_recordset(%(rows)s::json) AS x(i uuid, m uuid, k text, f text, g text[], l text[], r timestamptz)
+    ON CONFLICT (mailbox_id, provider_key) DO NOTHING RETURNING message_id"""
+
+# A key that is taken already is not taken over: then the old copy is gone.
+CHANGE_COPIES = """
+    UPDATE message_copies c SET
+        folder = coalesce(r.folder, c.folder), flags = coalesce(r.flags, c.flags), labels = coalesce(r.labels, c.labels),
+        provider_key = CASE WHEN r.new_key IS NULL OR taken.id IS NOT NULL THEN c.provider_key ELSE r.new_key END,
+        gone_at = CASE WHEN r.kind = 'back' THEN NULL
+                       WHEN r.kind = 'gone' OR taken.id IS NOT NULL THEN coalesce(c.gone_at, %(at)s) ELSE c.gone_at END
+    FROM json_to_recordset(%(rows)s::json) AS r(kind text, key text, folder text, flags text[], labels text[], new_key text)
+    LEFT JOIN message_copies taken ON taken.mailbox_id = %(mailbox_id)s AND taken.provider_key = r.new_key
+    WHERE c.mailbox_id = %(mailbox_id)s AND c.provider_key = r.key AND c.deleted_at IS NULL
+    RETURNING c.message_id"""
+
+RAISE_VERSIONS = """
+    UPDATE messages SET index_version = index_version + 1
+    FROM (SELECT id FROM messages WHERE id = ANY(%(ids)s) ORDER BY id FOR NO KEY UPDATE) AS changed
+    WHERE messages.id = changed.id"""
+
+# The next try is due after 10 minutes, 20, 40 … 24 hours; a failure before that is the same failure told twice.
+ADD_DEAD_LETTERS = """
+    INSERT INTO dead_letters (id, kind, source_id, mailbox_id, provider_key, folder, payload, raw_sha256, reason, next_try_at)
+    SELECT i, 'message', %(source_id)s, %(mailbox_id)s, k, f, d, decode(h, 'hex'), r, now() + interval '10 minutes'
+    FROM json_to_recordset(%(rows)s::json) AS x(i uuid, k text, f text, d jsonb, h text, r text)
+    ON CONFLICT (mailbox_id, provider_key) WHERE kind = 'message' DO UPDATE SET
+        reason = excluded.reason, raw_sha256 = coalesce(excluded.raw_sha256, dead_letters.raw_sha256),
+        attempts = dead_letters.attempts + 1, last_failed_at = now(),
+        next_try_at = now() + least(interval '24 hours', interval '10 minutes' * 2 ^ least(dead_letters.attempts, 10))
+    WHERE dead_letters.discarded_at IS NULL AND dead_letters.next_try_at <= now()"""
+
+DROP_DEAD_LETTERS = """
+    DELETE FROM dead_letters WHERE kind = 'message' AND mailbox_id = %(mailbox_id)s AND provider_key = ANY(%(keys)s)"""
+
+MERGE_STATE = """
+    UPDATE mailboxes SET sync_state = (sync_state || %(patch)s::jsonb) - %(dropped)s::text[] WHERE id = %(mailbox_id)s"""
+
+ADD_OUTBOX = """
+    INSERT INTO outbox (id, queue, job, payload, source_id, session_id)
+    VALUES (%(id)s, 'indexing', 'index-email-batch', '{}'::jsonb, %(source_id)s, %(session_id)s)"""
+
+NOTIFY_OUTBOX = "SELECT pg_notify('archiver_outbox', 'indexing')"
+
+COUNT = """
+    UPDATE sync_session_mailboxes SET seen = seen + %(seen)s, archived = archived + %(archived)s,
+        duplicates = duplicates + %(duplicates)s, skipped = skipped + %(skipped)s, failed = failed + %(failed)s,
+        bytes = bytes + %(bytes)s
+    WHERE session_id = %(session_id)s AND mailbox_id = %(mailbox_id)s"""
+
+HEARTBEAT = """
+    UPDATE sync_sessions SET last_activity_at = now()
+    WHERE id = %(session_id)s AND last_activity_at < now() - interval '15 seconds'"""
+
+KNOWN = """
+    SELECT c.provider_key FROM unnest(%(keys)s::text[]) AS k(key), LATERAL (
+        SELECT provider_key FROM message_copies WHERE mailbox_id = %(mailbox_id)s AND provider_key = k.key LIMIT 1) AS c
+    UNION
+    SELECT provider_key FROM dead_letters WHERE kind = 'message' AND mailbox_id = %(mailbox_id)s
+        AND provider_key = ANY(%(keys)s) AND (next_try_at IS NULL OR next_try_at > now() OR discarded_at IS NOT NULL)"""
+
+
+def run(connection: Connection, statement: str, **parameters: Any) -> Sequence[Any]:
+    result = connection.exec_driver_sql(statement, parameters)
+    return result.all() if result.returns_rows else []
+
+
+Answer = psycopg.Cursor[Any]
+
+
+def record_pack(connection: Connection, written: Written) -> None:
+    """The last statements of a transaction that has appended: how far the pack is good, and which ones were sealed."""
+    batch = written.batch
+    if not run(connection, EXTEND_PACK, id=batch.pack_id, end=batch.end, frames=len(batch.frames)):
+        raise StoreUnavailable(f"pack {batch.pack_name} was replaced by compaction meanwhile; the same again will work")
+    for pack in sorted(written.sealed, key=lambda pack: pack.id):
+        run(connection, SEAL_PACK, **sealed_row(pack))
+
+
+def sealed_row(pack: SealedPack) -> dict[str, object]:
+    return {
+        "id": pack.id,
+        "name": pack_name(pack.id),
+        "size": pack.size,
+        "frames": pack.seal.frames,
+        "sha256": pack.seal.sha256,
+    }
+
+
+class Pipeline:
+    """Sends the statements of a batch without waiting for each answer: Postgres inserts while we compress.
+
+    It works inside the transaction of `connection`; nothing counts before that commits.
+    """
+
+    def __init__(self, connection: Connection, **common: Any) -> None:
+        raw = connection.connection.driver_connection
+        assert isinstance(raw, psycopg.Connection)
+        self._raw = raw
+        self._common = common
+        self._sent: list[Answer] = []
+
+    def __enter__(self) -> Pipeline:
+        self._context = self._raw.pipeline()
+        self._context.__enter__()
+        # Plans made while a table was empty would be kept when it is large.
+        self.send("SET LOCAL plan_cache_mode = force_custom_plan")
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        try:
+            self._context.__exit__(kind, error, trace)
+        except psycopg.Error as failure:
+            if error is None:
+                raise OperationalError("a batch", None, failure) from failure
+
+    def send(self, statement: str, **parameters: Any) -> Answer:
+        """The rows are fetched later, or never."""
+        cursor = self._raw.cursor(row_factory=namedtuple_row)
+        try:
+            cursor.execute(statement.encode(), {**self._common, **parameters})
+        except psycopg.Error as failure:
+            raise OperationalError("a batch", None, failure) from failure
+        self._sent.append(cursor)  # a cursor that is collected would lose its answer
+        return cursor
+
+    def ask(self, statement: str, **parameters: Any) -> list[Any]:
+        return self.fetch(self.send(statement, **parameters))
+
+    def fetch(self, cursor: Answer) -> list[Any]:
+        try:
+            return cursor.fetchall()
+        except psycopg.Error as failure:
+            raise OperationalError("a batch", None, failure) from failure
+
+
+def rows(items: Sequence[Mapping[str, Any]] | Mapping[str, Any]) -> str:
+    """The parameter of json_to_recordset. Text that Postgres can't hold (NUL, lone surrogates) becomes U+FFFD: the bytes
+    themselves are in the archive."""
+    try:
+        data = orjson.dumps(items)
+    except TypeError:
+        data = orjson.dumps(_clean(items))
+    if b"\\u0000" in data:
+        data = orjson.dumps(_clean(items))
+    return data.decode()
+
+
+def _clean(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
+    if isinstance(value, Mapping):
+        return {key: _clean(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_clean(item) for item in value]
+    return value

@@ -1,0 +1,110 @@
+"""Deletes copies for good, by tombstone: the message goes with its last copy, a part with its last message.
+
+The copy's row stays, with `deleted_at`, so that no sync or import brings it back; the bytes go with the next compaction.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from uuid import UUID
+
+from sqlalchemy import Connection, Engine, text
+
+from archiver.errors import UsageError
+from archiver.models.ids import uuid7
+from archiver.services import batch_sql
+from archiver.store.archive import Archive
+from archiver.store.journal import Tombstones
+
+_COPIES_PER_TRANSACTION = 5_000
+
+_COPIES_OF_MESSAGE = text("""
+    SELECT id, message_id, mailbox_id, provider_key FROM message_copies
+    WHERE message_id = :message_id AND deleted_at IS NULL ORDER BY id LIMIT :limit FOR UPDATE""")
+_COPIES_OF_MAILBOX = text("""
+    SELECT id, message_id, mailbox_id, provider_key FROM message_copies
+    WHERE mailbox_id = :mailbox_id AND deleted_at IS NULL ORDER BY id LIMIT :limit FOR UPDATE""")
+_MARK = text("UPDATE message_copies SET deleted_at = :at, deleted_reason = :reason WHERE id = ANY(:ids)")
+
+# Locked first and judged in the next statement, which sees what those who held the rows have committed.
+_LOCK_MESSAGES = text("SELECT 1 FROM messages WHERE id = ANY(:ids) ORDER BY id FOR UPDATE")
+_DEAD_MESSAGES = text("""
+    SELECT m.id, m.sha256 FROM messages m WHERE m.id = ANY(:ids)
+    AND NOT EXISTS (SELECT 1 FROM message_copies c WHERE c.message_id = m.id AND c.deleted_at IS NULL)""")
+_PARTS = text("SELECT DISTINCT part_sha256 FROM message_parts WHERE message_id = ANY(:ids)")
+_DROP_MESSAGES = text("DELETE FROM messages WHERE id = ANY(:ids)")
+_LOCK_OBJECTS = text("SELECT 1 FROM objects WHERE sha256 = ANY(:hashes) ORDER BY sha256, kind FOR UPDATE")
+_DROP_OBJECTS = text("""
+    DELETE FROM objects o WHERE o.sha256 = ANY(:hashes) AND (
+        (o.kind = 'message' AND NOT EXISTS (SELECT 1 FROM messages m WHERE m.sha256 = o.sha256)
+                            AND NOT EXISTS (SELECT 1 FROM dead_letters d WHERE d.raw_sha256 = o.sha256))
+        OR (o.kind = 'part' AND NOT EXISTS (SELECT 1 FROM message_parts p WHERE p.part_sha256 = o.sha256)))""")
+_RAISE = text("""
+    UPDATE messages SET index_version = index_version + 1
+    FROM (SELECT id FROM messages WHERE id = ANY(:ids) ORDER BY id FOR NO KEY UPDATE) AS changed
+    WHERE messages.id = changed.id""")
+_ANNOUNCE = text("""
+    INSERT INTO outbox (id, queue, job, payload) VALUES (:id, 'indexing', 'index-email-batch', CAST(:payload AS jsonb))""")
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    copies: int = 0
+    messages: int = 0
+
+
+def delete_message(engine: Engine, archive: Archive, message_id: UUID, reason: str, actor: str = "local-operator") -> Deleted:
+    """All copies of one message."""
+    with engine.connect() as connection:
+        found = connection.execute(text("SELECT 1 FROM messages WHERE id = :id"), {"id": message_id}).one_or_none()
+    if found is None:
+        raise UsageError(f"there is no message {message_id}")
+    return _delete(engine, archive, {"message_id": message_id}, reason, actor)
+
+
+def delete_mailbox_mail(
+    engine: Engine, archive: Archive, mailbox_id: UUID, reason: str, actor: str = "local-operator"
+) -> Deleted:
+    """All copies in one mailbox, in portions; what is also in another mailbox stays there."""
+    return _delete(engine, archive, {"mailbox_id": mailbox_id}, reason, actor)
+
+
+def _delete(engine: Engine, archive: Archive, what: dict[str, UUID], reason: str, actor: str) -> Deleted:
+    if not reason.strip():
+        raise UsageError("a deletion needs a reason")
+    copies = messages = 0
+    select = _COPIES_OF_MESSAGE if "message_id" in what else _COPIES_OF_MAILBOX
+    while True:
+        with engine.begin() as connection:
+            rows = connection.execute(select, {**what, "limit": _COPIES_PER_TRANSACTION}).all()
+            if not rows:
+                return Deleted(copies, messages)
+            at = datetime.now(UTC)
+            places = tuple((row.mailbox_id, row.provider_key) for row in rows)
+            written = archive.append([Tombstones(at, reason, actor, places).record()])
+            batch_sql.run(connection, batch_sql.ADD_PACK, id=written.batch.pack_id, name=written.batch.pack_name)
+            connection.execute(_MARK, {"at": at, "reason": reason, "ids": [row.id for row in rows]})
+            gone = drop_unused(connection, sorted({row.message_id for row in rows}))
+            batch_sql.record_pack(connection, written)
+        copies += len(rows)
+        messages += gone
+
+
+def drop_unused(connection: Connection, message_ids: list[UUID]) -> int:
+    """Removes the messages among these that have no copy left, and the objects that nothing needs any more."""
+    connection.execute(_LOCK_MESSAGES, {"ids": message_ids})
+    dead = connection.execute(_DEAD_MESSAGES, {"ids": message_ids}).all()
+    dead_ids = [row.id for row in dead]
+    left = sorted(set(message_ids) - set(dead_ids))
+    if left:
+        connection.execute(_RAISE, {"ids": left})
+    if dead:
+        parts = connection.execute(_PARTS, {"ids": dead_ids}).scalars().all()
+        hashes = sorted({bytes(item) for item in (*(row.sha256 for row in dead), *parts)})
+        connection.execute(_LOCK_OBJECTS, {"hashes": hashes})
+        connection.execute(_DROP_MESSAGES, {"ids": dead_ids})
+        connection.execute(_DROP_OBJECTS, {"hashes": hashes})
+    payload = batch_sql.rows({"deleted": [str(message_id) for message_id in sorted(dead_ids)]})
+    connection.execute(_ANNOUNCE, {"id": uuid7(), "payload": payload})
+    return len(dead)

@@ -1,0 +1,142 @@
+"""Mail out again, as it came in: one message, or many as a zip of .eml files or one mbox, with a manifest of their hashes."""
+
+from __future__ import annotations
+
+import os
+import re
+import zipfile
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import orjson
+from sqlalchemy import Engine, text
+
+from archiver.errors import UsageError
+from archiver.store.archive import Archive
+from archiver.store.errors import StoreError
+
+_PAGE = 1_000
+_SELECT = text("""
+    SELECT m.id, m.sha256, m.sort_at, m.sender, m.subject, m.size_bytes FROM messages m
+    WHERE m.id > :after AND (CAST(:mailbox_id AS uuid) IS NULL OR EXISTS (
+        SELECT 1 FROM message_copies c WHERE c.message_id = m.id AND c.mailbox_id = :mailbox_id AND c.deleted_at IS NULL))
+    ORDER BY m.id LIMIT :limit""")
+_FROM_LINE = re.compile(rb"^(>*From )", re.MULTILINE)
+
+
+@dataclass(slots=True)
+class Exported:
+    messages: int = 0
+    bytes: int = 0
+    failed: list[dict[str, str]] = field(default_factory=list)
+    """What could not be read, and why; everything else is in the export."""
+
+
+def raw_message(engine: Engine, archive: Archive, message_id: UUID) -> Iterator[bytes]:
+    """The original bytes, piece by piece."""
+    with engine.connect() as connection:
+        row = connection.execute(text("SELECT sha256 FROM messages WHERE id = :id"), {"id": message_id}).one_or_none()
+    if row is None:
+        raise UsageError(f"there is no message {message_id}")
+    return archive.stream(bytes(row.sha256))
+
+
+def export(engine: Engine, archive: Archive, target: Path, kind: str, mailbox_id: UUID | None = None) -> Exported:
+    """Writes `target` beside itself first: what stands there under its name is whole. `kind` is zip or mbox."""
+    temporary = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        write = _write_zip if kind == "zip" else _write_mbox
+        done = write(_messages(engine, mailbox_id), archive, temporary, target)
+        temporary.replace(target)
+    finally:
+        with suppress(FileNotFoundError):
+            temporary.unlink()
+    return done
+
+
+def _messages(engine: Engine, mailbox_id: UUID | None) -> Iterator[Any]:
+    after = UUID(int=0)
+    while True:
+        with engine.connect() as connection:
+            page = connection.execute(_SELECT, {"after": after, "mailbox_id": mailbox_id, "limit": _PAGE}).all()
+        yield from page
+        if len(page) < _PAGE:
+            return
+        after = page[-1].id
+
+
+def _write_zip(rows: Iterator[Any], archive: Archive, path: Path, target: Path) -> Exported:
+    done = Exported()
+    manifest = path.with_name(path.name + ".manifest")
+    try:
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, allowZip64=True) as out:
+            with manifest.open("wb") as lines:
+                for row in rows:
+                    name = f"{row.sort_at:%Y/%m}/{row.id}.eml"
+                    if _copy_into_zip(out, name, archive, row, done):
+                        lines.write(orjson.dumps(_entry(row, name)) + b"\n")
+                for failed in done.failed:
+                    lines.write(orjson.dumps(failed) + b"\n")
+            out.write(manifest, "manifest.jsonl")
+    finally:
+        with suppress(FileNotFoundError):
+            manifest.unlink()
+    return done
+
+
+def _copy_into_zip(out: zipfile.ZipFile, name: str, archive: Archive, row: Any, done: Exported) -> bool:
+    try:
+        pieces = _checked(archive, row)
+        first = next(pieces, b"")
+    except StoreError as error:
+        done.failed.append({"id": str(row.id), "sha256": bytes(row.sha256).hex(), "error": str(error)})
+        return False
+    when = max(row.sort_at, datetime(1980, 1, 1, tzinfo=UTC))
+    info = zipfile.ZipInfo(name, when.timetuple()[:6])
+    info.compress_type = zipfile.ZIP_DEFLATED
+    with out.open(info, "w", force_zip64=row.size_bytes > (1 << 31) - 1) as file:
+        file.write(first)
+        for piece in pieces:
+            file.write(piece)
+    done.messages += 1
+    done.bytes += row.size_bytes
+    return True
+
+
+def _checked(archive: Archive, row: Any) -> Iterator[bytes]:
+    """A message that is damaged at its end is noticed before its beginning is written, unless it is too large to hold."""
+    pieces = archive.stream(bytes(row.sha256))
+    return iter((b"".join(pieces),)) if row.size_bytes <= 8 << 20 else pieces
+
+
+def _write_mbox(rows: Iterator[Any], archive: Archive, path: Path, target: Path) -> Exported:
+    """mboxrd: lines that begin with `From `, quoted or not, get one more `>`, so that the bytes can be found again."""
+    done = Exported()
+    manifest = target.with_name(target.name + ".manifest.jsonl")
+    with path.open("wb") as out, manifest.open("wb") as lines:
+        for row in rows:
+            try:
+                data = archive.read(bytes(row.sha256))
+            except StoreError as error:
+                done.failed.append({"id": str(row.id), "sha256": bytes(row.sha256).hex(), "error": str(error)})
+                continue
+            sender = re.sub(r"\s", "", row.sender or "") or "MAILER-DAEMON"
+            out.write(f"From {sender} {row.sort_at:%a %b %d %H:%M:%S %Y}\n".encode("ascii", "replace"))
+            out.write(_FROM_LINE.sub(rb">\1", data))
+            out.write(b"\n" if data.endswith(b"\n") else b"\n\n")
+            lines.write(orjson.dumps(_entry(row, None)) + b"\n")
+            done.messages += 1
+            done.bytes += len(data)
+        for failed in done.failed:
+            lines.write(orjson.dumps(failed) + b"\n")
+    return done
+
+
+def _entry(row: Any, name: str | None) -> dict[str, Any]:
+    entry = {"id": row.id, "sha256": bytes(row.sha256).hex(), "bytes": row.size_bytes, "date": row.sort_at}
+    return entry if name is None else {"file": name, **entry}

@@ -1,0 +1,335 @@
+"""Takes a batch of mail in: bytes into the packs, then everything about them in one transaction.
+
+The order is the promise. The bytes are on disk before Postgres hears of them; sync state, counts and the announcement for
+the index commit with the rows, or not at all; and a batch that comes again finds everything known.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Collection
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from uuid import UUID
+
+import structlog
+from sqlalchemy import Connection, Engine, text
+
+from archiver.errors import ArchiverError, UsageError
+from archiver.models.ids import message_uuid, uuid7
+from archiver.services import batch_sql as sql
+from archiver.services.intake import Intake, Item, Prepared, effective_changes, new_copies, prepare, read_batch
+from archiver.services.message_rows import MessageRows, describe
+from archiver.services.provider_keys import fit_key
+from archiver.store.archive import Archive
+from archiver.store.backend import Written
+from archiver.store.frames import Kind
+from archiver.store.journal import Change, Changes, Occurrences, Origin
+from connectors.base import Batch, FailedMessage
+
+_log = structlog.get_logger(__name__)
+_KEYS_PER_QUERY = 1000
+_HEARTBEAT_SECONDS = 15.0
+_PORTION = 50
+_INDEXED_KINDS = frozenset({Kind.MESSAGE, Kind.PART, Kind.DICTIONARY, Kind.TEXT})
+"""The kinds of frames that `objects` knows; the others are only replayed."""
+
+
+class TakenOver(ArchiverError):
+    """Somebody else holds this mailbox now. Nothing was changed; the caller stops."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """The slice of a session that the caller works in (DESIGN: fencing)."""
+
+    session_id: UUID
+    slice: int
+
+
+@dataclass(frozen=True, slots=True)
+class BatchResult:
+    archived: int = 0
+    """New copies."""
+    duplicates: int = 0
+    """Copies that were known, deleted ones too."""
+    failed: int = 0
+    skipped: int = 0
+    changed: int = 0
+    bytes: int = 0
+    """Of the new copies, as they came."""
+
+
+InSameTransaction = Callable[[Connection, BatchResult], None]
+
+
+class Ingest:
+    """One for a process; safe to use from several threads."""
+
+    def __init__(self, engine: Engine, archive: Archive) -> None:
+        self._engine = engine
+        self._archive = archive
+        self._touched: dict[UUID, float] = {}
+
+    def store_batch(
+        self, origin: Origin, batch: Batch, fence: Fence | None = None, also: InSameTransaction | None = None
+    ) -> BatchResult:
+        """Archives a batch as a whole, or raises and has changed nothing. The same batch again changes nothing.
+
+        `also` may add statements of the caller to the transaction. StoreUnavailable: try again later. TakenOver: stop.
+        """
+        started = time.monotonic()
+        with ExitStack() as opened:
+            intake = read_batch(batch, opened)
+            with self._engine.begin() as connection:
+                result = _Transaction(connection, self._archive, origin, batch, fence).run(intake)
+                if also:
+                    also(connection, result)
+        if fence:
+            self._heartbeat(fence.session_id)
+        _log.info(
+            "batch_stored",
+            source=str(origin.source_id),
+            mailbox=str(origin.mailbox_id),
+            archived=result.archived,
+            duplicates=result.duplicates,
+            failed=result.failed,
+            seconds=round(time.monotonic() - started, 3),
+        )
+        return result
+
+    def known(self, mailbox_id: UUID, provider_keys: Collection[str]) -> set[str]:
+        """checkDuplicate: those that need not be fetched: there is a copy, a deleted one, or a dead letter not yet due."""
+        asked = {fit_key(key): key for key in provider_keys}
+        fitted = list(asked)
+        found: set[str] = set()
+        with self._engine.connect() as connection:
+            for start in range(0, len(fitted), _KEYS_PER_QUERY):
+                keys = fitted[start : start + _KEYS_PER_QUERY]
+                rows = sql.run(connection, sql.KNOWN, mailbox_id=mailbox_id, keys=keys)
+                found.update(asked[row.provider_key] for row in rows)
+        return found
+
+    def _heartbeat(self, session_id: UUID) -> None:
+        """Apart from the batch: a session's row is shared by all its mailboxes."""
+        now = time.monotonic()
+        if now - self._touched.get(session_id, -_HEARTBEAT_SECONDS) < _HEARTBEAT_SECONDS:
+            return
+        self._touched = {key: at for key, at in self._touched.items() if now - at < 3600} | {session_id: now}
+        with self._engine.begin() as connection:
+            sql.run(connection, sql.HEARTBEAT, session_id=session_id)
+
+
+def load_origin(connection: Connection, mailbox_id: UUID) -> Origin:
+    """The mailbox with its source, as the packs will name it."""
+    statement = text(
+        "SELECT s.id AS source_id, s.kind, s.name, m.id, m.address, m.display_name, m.provider_id"
+        " FROM mailboxes m JOIN ingestion_sources s ON s.id = m.source_id WHERE m.id = :id"
+    )
+    row = connection.execute(statement, {"id": mailbox_id}).one_or_none()
+    if row is None:
+        raise UsageError(f"there is no mailbox {mailbox_id}")
+    return Origin(row.source_id, row.kind, row.name, row.id, row.address, row.display_name, row.provider_id)
+
+
+class _Transaction:
+    """One batch on its way into the archive."""
+
+    def __init__(self, connection: Connection, archive: Archive, origin: Origin, batch: Batch, fence: Fence | None) -> None:
+        self.connection = connection
+        self.archive = archive
+        self.origin = origin
+        self.batch = batch
+        self.fence = fence
+        self.run_id = fence.session_id if fence else None
+        self.at = datetime.now(UTC)
+        self.written: Written | None = None
+        self.sql = sql.Pipeline(
+            connection,
+            mailbox_id=origin.mailbox_id,
+            source_id=origin.source_id,
+            session_id=self.run_id,
+            run_id=self.run_id,
+            at=self.at,
+        )
+
+    def run(self, intake: Intake) -> BatchResult:
+        with self.sql:
+            self._check_fence()
+            keys = {item.key for item in intake.items} | {fit_key(change.provider_key) for change in self.batch.changes}
+            known = {row.provider_key: row for row in self.sql.ask(sql.FIND_COPIES, keys=sorted(keys))}
+            copies = new_copies(intake.items, known)
+            changes = effective_changes(self.batch, intake.items, known)
+            changed = self._store(intake, copies, changes)
+            result = BatchResult(
+                archived=len(copies),
+                duplicates=len(intake.items) - len(copies),
+                failed=len(intake.failed),
+                skipped=len(self.batch.skipped),
+                changed=changed,
+                bytes=sum(item.raw.size for item in copies),
+            )
+            self._count(result)
+        if self.written:
+            sql.record_pack(self.connection, self.written)
+        return result
+
+    def _check_fence(self) -> None:
+        if self.fence and not self.sql.ask(sql.FENCE, slice=self.fence.slice):
+            raise TakenOver(
+                f"the mailbox {self.origin.address} is in other hands (session {self.run_id}, slice {self.fence.slice})"
+            )
+
+    def _store(self, intake: Intake, copies: list[Item], changes: list[Change]) -> int:
+        """Postgres works on the rows while we write the bytes; the commit comes after both."""
+        hashes = sorted({item.sha256 for item in copies})
+        rows_known = {bytes(row.sha256) for row in self.sql.ask(sql.FIND_MESSAGES, hashes=hashes)}
+        prepared = sorted(prepare(item for item in copies if item.sha256 not in rows_known), key=lambda item: item.item.sha256)
+        stored = self._find_objects(prepared, intake)
+        added_messages = self._send_messages(prepared)
+        added_copies = self._send_copies(copies)
+        changed_copies = self._send_changes(changes)
+        self._send_dead_letters(intake)
+        self._send_state()
+        written = self._append(intake, prepared, stored, copies, changes)
+        if written:
+            self._send_places(written, prepared)
+        inserted = {row.id for cursor in added_messages for row in self.sql.fetch(cursor)}
+        touched = {row.message_id for cursor in added_copies for row in self.sql.fetch(cursor)}
+        changed = {row.message_id for cursor in changed_copies for row in self.sql.fetch(cursor)}
+        self._announce(touched | changed, inserted)
+        self.written = written
+        return len(changed)
+
+    def _find_objects(self, prepared: list[Prepared], intake: Intake) -> set[tuple[bytes, str]]:
+        hashes = {item.item.sha256 for item in prepared} | set(intake.failed_hashes)
+        hashes.update(part for item in prepared for part in item.part_hashes)
+        rows = self.sql.ask(sql.FIND_OBJECTS, hashes=sorted(hashes)) if hashes else []
+        return {(bytes(row.sha256), row.kind) for row in rows}
+
+    def _append(
+        self,
+        intake: Intake,
+        prepared: list[Prepared],
+        stored: set[tuple[bytes, str]],
+        copies: list[Item],
+        changes: list[Change],
+    ) -> Written | None:
+        records = [record for item in prepared for record in item.records(stored)]
+        records += intake.failed_records(stored)
+        if copies:
+            occurrences = tuple(item.occurrence() for item in copies)
+            records.append(Occurrences(self.at, self.origin, self.run_id, occurrences).record())
+        if changes:
+            records.append(Changes(self.at, self.origin, tuple(changes)).record())
+        return self.archive.append(records) if records else None
+
+    def _send_messages(self, prepared: list[Prepared]) -> list[sql.Answer]:
+        """In portions, so that Postgres begins with the first while we read the headers of the next."""
+        answers = []
+        for start in range(0, len(prepared), _PORTION):
+            described = [_describe(item) for item in prepared[start : start + _PORTION]]
+            answers.append(self.sql.send(sql.ADD_MESSAGES, rows=sql.rows([row.message for row in described])))
+            participants = [entry for row in described for entry in row.participants]
+            if participants:
+                self.sql.send(sql.ADD_PARTICIPANTS, rows=sql.rows(participants))
+        parts = [
+            {"m": message_uuid(item.item.sha256), "h": part.hex()} for item in prepared for part in sorted(item.part_hashes)
+        ]
+        if parts:
+            self.sql.send(sql.ADD_PARTS, rows=sql.rows(parts))
+        return answers
+
+    def _send_copies(self, copies: list[Item]) -> list[sql.Answer]:
+        if not copies:
+            return []
+        rows = [
+            {
+                "i": uuid7(),
+                "m": message_uuid(item.sha256),
+                "k": item.key,
+                "f": item.folder,
+                "g": item.message.flags,
+                "l": item.message.labels,
+                "r": item.message.received_at,
+            }
+            for item in sorted(copies, key=lambda item: item.key)
+        ]
+        answer = self.sql.send(sql.ADD_COPIES, rows=sql.rows(rows))
+        self.sql.send(sql.DROP_DEAD_LETTERS, keys=[item.key for item in copies])
+        return [answer]
+
+    def _send_changes(self, changes: list[Change]) -> list[sql.Answer]:
+        rows = [
+            {
+                "kind": change.kind,
+                "key": change.provider_key,
+                "folder": change.folder,
+                "flags": change.flags,
+                "labels": change.labels,
+                "new_key": change.new_provider_key,
+            }
+            for change in changes
+        ]
+        return [self.sql.send(sql.CHANGE_COPIES, rows=sql.rows(rows))] if rows else []
+
+    def _send_dead_letters(self, intake: Intake) -> None:
+        once = {fit_key(failed.provider_key): failed for failed in intake.failed}
+        rows = [_dead_letter(key, failed) for key, failed in sorted(once.items())]
+        if rows:
+            self.sql.send(sql.ADD_DEAD_LETTERS, rows=sql.rows(rows))
+
+    def _send_state(self) -> None:
+        if self.batch.state:
+            kept = {key: value for key, value in self.batch.state.items() if value is not None}
+            dropped = [key for key, value in self.batch.state.items() if value is None]
+            self.sql.send(sql.MERGE_STATE, patch=sql.rows(kept), dropped=dropped)
+
+    def _send_places(self, written: Written, prepared: list[Prepared]) -> None:
+        self.sql.send(sql.ADD_PACK, id=written.batch.pack_id, name=written.batch.pack_name)
+        rows = object_rows(written)
+        if rows:
+            self.sql.send(sql.ADD_OBJECTS, rows=sql.rows(rows), pack_id=written.batch.pack_id)
+
+    def _announce(self, message_ids: set[UUID], inserted: set[UUID]) -> None:
+        if not message_ids:
+            return
+        if message_ids - inserted:
+            self.sql.send(sql.RAISE_VERSIONS, ids=sorted(message_ids - inserted))
+        self.sql.send(sql.ADD_OUTBOX, id=uuid7())
+        self.sql.send(sql.NOTIFY_OUTBOX)
+
+    def _count(self, result: BatchResult) -> None:
+        if self.fence:
+            seen = len(self.batch.messages) + len(self.batch.failed) + len(self.batch.skipped)
+            self.sql.send(
+                sql.COUNT,
+                seen=seen,
+                archived=result.archived,
+                duplicates=result.duplicates,
+                skipped=result.skipped,
+                failed=result.failed,
+                bytes=result.bytes,
+            )
+
+
+def _describe(prepared: Prepared) -> MessageRows:
+    item = prepared.item
+    return describe(item.raw, item.sha256, item.message.received_at)
+
+
+def _dead_letter(key: str, failed: FailedMessage) -> dict[str, object]:
+    sha256 = hashlib.sha256(failed.data).hexdigest() if failed.data is not None else None
+    detail = {**failed.detail, "provider_key": failed.provider_key}
+    return {"i": uuid7(), "k": key, "f": failed.folder, "d": detail, "h": sha256, "r": failed.reason}
+
+
+def object_rows(written: Written) -> list[dict[str, object]]:
+    """What `objects` is told about the frames of a batch."""
+    return [
+        {"h": frame.sha256.hex(), "k": frame.kind.label, "p": frame.place.offset, "s": frame.place.length, "r": frame.raw_bytes}
+        for frame in sorted(written.batch.frames, key=lambda frame: (frame.sha256, frame.kind))
+        if frame.kind in _INDEXED_KINDS
+    ]

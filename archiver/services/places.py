@@ -1,0 +1,68 @@
+"""Where things are in the packs, as Postgres knows it; and opening the archive of a data folder."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from sqlalchemy import Engine, text
+
+from archiver.config import Settings
+from archiver.models.states import PackState
+from archiver.secrets import storage_keyring
+from archiver.store.archive import Archive
+from archiver.store.backend import Backend
+from archiver.store.cache import BlockCache
+from archiver.store.dictionaries import Trainer
+from archiver.store.frames import Kind
+from archiver.store.keys import PackKeys
+from archiver.store.local import LocalPacks
+from archiver.store.pack import Place
+from archiver.store.s3 import Bucket, S3Packs
+
+_FIND = text("SELECT pack_id, position, stored_bytes FROM objects WHERE sha256 = :sha256 AND kind = :kind")
+_DICTIONARIES = text(
+    "SELECT sha256, pack_id, position, stored_bytes FROM objects WHERE kind = 'dictionary' ORDER BY pack_id, position"
+)
+_PACK = text("SELECT state, size_bytes FROM packs WHERE id = :id")
+
+
+class DatabasePlaces:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def find(self, sha256: bytes, kind: Kind) -> Place | None:
+        with self._engine.connect() as connection:
+            row = connection.execute(_FIND, {"sha256": sha256, "kind": kind.label}).one_or_none()
+        return Place(row.pack_id, row.position, row.stored_bytes) if row else None
+
+    def dictionaries(self) -> list[tuple[bytes, Place]]:
+        with self._engine.connect() as connection:
+            rows = connection.execute(_DICTIONARIES).all()
+        return [(bytes(row.sha256), Place(row.pack_id, row.position, row.stored_bytes)) for row in rows]
+
+    def known_end(self, pack_id: UUID) -> int | None:
+        with self._engine.connect() as connection:
+            row = connection.execute(_PACK, {"id": pack_id}).one_or_none()
+        if row is None:
+            return 0
+        end: int = row.size_bytes
+        return end if row.state == PackState.OPEN else None
+
+
+def open_archive(settings: Settings, engine: Engine) -> Archive:
+    """For reading and writing. Raises WrongKey before anything is touched."""
+    keys = PackKeys(storage_keyring(settings))
+    places, trainer = DatabasePlaces(engine), Trainer()
+    backend = _backend(settings, keys, trainer, places)
+    archive = Archive(backend, keys, trainer, places)
+    archive.check_key()
+    archive.use_newest_dictionary()
+    return archive
+
+
+def _backend(settings: Settings, keys: PackKeys, trainer: Trainer, places: DatabasePlaces) -> Backend:
+    data = settings.archiver_data
+    if settings.storage_type == "local":
+        return LocalPacks(data / "packs", keys, trainer, places.known_end)
+    cache = BlockCache(data / "cache", settings.storage_s3_cache_bytes)
+    return S3Packs(Bucket.of(settings), keys, trainer, data / "scratch", cache)

@@ -1,0 +1,63 @@
+"""Where packs are kept: what a folder and a bucket have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+from uuid import UUID
+
+from archiver.store.encoder import Record
+from archiver.store.pack import Seal
+from archiver.store.writer import Appended
+
+KnownEnd = Callable[[UUID], int | None]
+"""Up to where the database knows a pack to be good: 0 if it does not know the pack, None if nobody may append to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PackFile:
+    """A pack that can be read."""
+
+    id: UUID
+    name: str
+    size: int
+    read_at: Callable[[int, int], bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class SealedPack:
+    id: UUID
+    size: int
+    seal: Seal
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A batch on safe ground, and the packs that were finished on the way."""
+
+    batch: Appended
+    sealed: tuple[SealedPack, ...] = ()
+
+
+class Backend(Protocol):
+    def append(self, records: Sequence[Record]) -> Written:
+        """Durable as a whole when it returns. StoreUnavailable: nothing of it is there. Safe to call from several threads."""
+
+    def open(self, pack_id: UUID) -> PackFile:
+        """Raises LostPack."""
+
+    def packs(self) -> Iterator[UUID]:
+        """All of them, oldest first."""
+
+    def hold(self, pack_id: UUID, rest_seconds: float) -> Callable[[], None] | None:
+        """Keeps writers away from a pack until what it returns is called. None: somebody writes to it, or did just now."""
+
+    def put(self, finished: Path, pack_id: UUID) -> None:
+        """Takes a sealed pack in, as a whole, and durably."""
+
+    def remove(self, pack_id: UUID) -> None:
+        """No error if it is gone already."""
+
+    def close(self) -> None: ...

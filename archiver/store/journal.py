@@ -1,0 +1,212 @@
+"""What happened, as frames: which copies came in, how they changed, what was deleted. A rebuild replays them.
+
+One frame holds all entries of a batch: they compress together. The content is JSON, as docs/pack-format.md describes it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import orjson
+
+from archiver.store.content import Memory
+from archiver.store.encoder import Record
+from archiver.store.frames import Kind
+
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The mailbox that a batch is from, with all that a rebuild needs to know of it and of its source."""
+
+    source_id: UUID
+    source_kind: str
+    source_name: str
+    mailbox_id: UUID
+    address: str
+    display_name: str | None = None
+    provider_id: str | None = None
+
+    def encode(self) -> dict[str, Any]:
+        return {
+            "source": {"id": str(self.source_id), "kind": self.source_kind, "name": self.source_name},
+            "mailbox": {
+                "id": str(self.mailbox_id),
+                "address": self.address,
+                "display_name": self.display_name,
+                "provider_id": self.provider_id,
+            },
+        }
+
+    @classmethod
+    def decode(cls, data: dict[str, Any]) -> Origin:
+        source, mailbox = data["source"], data["mailbox"]
+        return cls(
+            UUID(source["id"]),
+            source["kind"],
+            source["name"],
+            UUID(mailbox["id"]),
+            mailbox["address"],
+            mailbox["display_name"],
+            mailbox["provider_id"],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Occurrence:
+    """A copy as it was when it came in."""
+
+    sha256: bytes
+    provider_key: str
+    folder: str
+    flags: tuple[str, ...]
+    labels: tuple[str, ...]
+    received_at: datetime | None
+
+    def encode(self) -> list[Any]:
+        return [self.sha256.hex(), self.provider_key, self.folder, self.flags, self.labels, self.received_at]
+
+    @classmethod
+    def decode(cls, fields: list[Any]) -> Occurrence:
+        sha256, key, folder, flags, labels, received_at = fields
+        when = datetime.fromisoformat(received_at) if received_at else None
+        return cls(bytes.fromhex(sha256), key, folder, tuple(flags), tuple(labels), when)
+
+
+@dataclass(frozen=True, slots=True)
+class Occurrences:
+    at: datetime
+    origin: Origin
+    run_id: UUID | None
+    copies: tuple[Occurrence, ...]
+
+    def record(self) -> Record:
+        run_id = str(self.run_id) if self.run_id else None
+        content = {"run_id": run_id, "copies": [copy.encode() for copy in self.copies], **self.origin.encode()}
+        return _record(Kind.OCCURRENCE, self.at, content)
+
+    @classmethod
+    def decode(cls, content: bytes) -> Occurrences:
+        data = _load(content)
+        run_id = UUID(data["run_id"]) if data["run_id"] else None
+        copies = tuple(Occurrence.decode(fields) for fields in data["copies"])
+        return cls(_time(data), Origin.decode(data), run_id, copies)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What the source did to a copy; None leaves a field as it was."""
+
+    kind: str
+    provider_key: str
+    folder: str | None = None
+    flags: tuple[str, ...] | None = None
+    labels: tuple[str, ...] | None = None
+    new_provider_key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    at: datetime
+    origin: Origin
+    changes: tuple[Change, ...]
+
+    def record(self) -> Record:
+        entries = [
+            {
+                "kind": change.kind,
+                "key": change.provider_key,
+                "folder": change.folder,
+                "flags": change.flags,
+                "labels": change.labels,
+                "new_key": change.new_provider_key,
+            }
+            for change in self.changes
+        ]
+        return _record(Kind.COPY_CHANGE, self.at, {"changes": entries, **self.origin.encode()})
+
+    @classmethod
+    def decode(cls, content: bytes) -> Changes:
+        data = _load(content)
+        changes = tuple(
+            Change(
+                entry["kind"],
+                entry["key"],
+                entry["folder"],
+                None if entry["flags"] is None else tuple(entry["flags"]),
+                None if entry["labels"] is None else tuple(entry["labels"]),
+                entry["new_key"],
+            )
+            for entry in data["changes"]
+        )
+        return cls(_time(data), Origin.decode(data), changes)
+
+
+@dataclass(frozen=True, slots=True)
+class Tombstones:
+    """Copies that were deleted for good, by whom and why."""
+
+    at: datetime
+    reason: str
+    actor: str
+    copies: tuple[tuple[UUID, str], ...]
+    """Mailbox and provider key."""
+
+    def record(self) -> Record:
+        copies = [[str(mailbox_id), key] for mailbox_id, key in self.copies]
+        return _record(Kind.TOMBSTONE, self.at, {"reason": self.reason, "actor": self.actor, "copies": copies})
+
+    @classmethod
+    def decode(cls, content: bytes) -> Tombstones:
+        data = _load(content)
+        copies = tuple((UUID(mailbox_id), key) for mailbox_id, key in data["copies"])
+        return cls(_time(data), data["reason"], data["actor"], copies)
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """A snapshot of what is set up: sources, mailboxes, users, grants. The newest one counts."""
+
+    at: datetime
+    tables: dict[str, list[dict[str, Any]]]
+
+    def record(self) -> Record:
+        return _record(Kind.CONFIG, self.at, {"tables": self.tables})
+
+    @classmethod
+    def decode(cls, content: bytes) -> Config:
+        data = _load(content)
+        return cls(_time(data), data["tables"])
+
+
+def _record(kind: Kind, at: datetime, content: dict[str, Any]) -> Record:
+    data = _dump({"v": VERSION, "at": at, **content})
+    return Record(kind, hashlib.sha256(data).digest(), Memory(data))
+
+
+def _dump(content: dict[str, Any]) -> bytes:
+    try:
+        return orjson.dumps(content)
+    except TypeError:  # a lone surrogate, which is no text; `json` writes it as an escape
+        return json.dumps(content, default=lambda value: value.isoformat()).encode()
+
+
+def _load(content: bytes) -> dict[str, Any]:
+    try:
+        data = orjson.loads(content)
+    except orjson.JSONDecodeError:
+        data = json.loads(content)
+    if data["v"] != VERSION:
+        raise ValueError(f"a journal frame of version {data['v']}; this program reads version {VERSION}")
+    result: dict[str, Any] = data
+    return result
+
+
+def _time(data: dict[str, Any]) -> datetime:
+    return datetime.fromisoformat(data["at"])

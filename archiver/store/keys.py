@@ -1,0 +1,70 @@
+"""The keys of the packs: what is derived from each key of the keyring, and finding the one that a frame needs."""
+
+from __future__ import annotations
+
+import hmac
+from dataclasses import dataclass, field
+from functools import cache
+
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from archiver.errors import WrongKey
+from archiver.secrets import Keyring
+
+TAG_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class PackKey:
+    """One key of the keyring, split by purpose (docs/pack-format.md, "Keys")."""
+
+    id: str
+    fingerprint: bytes
+    encryption: bytes = field(repr=False)
+    tagging: bytes = field(repr=False)
+
+    @classmethod
+    def derive(cls, key_id: str, secret: bytes) -> PackKey:
+        def part(purpose: bytes, length: int) -> bytes:
+            return HKDF(SHA256(), length, None, b"archiver pack v1 " + purpose).derive(secret)
+
+        return cls(key_id, part(b"fingerprint", 4), part(b"encryption", 32), part(b"content tag", 32))
+
+    def content_tag(self, sha256: bytes) -> bytes:
+        """Stands for the content in the clear header: it can be compared, and does not tell the hash."""
+        return hmac.digest(self.tagging, sha256, "sha256")[:TAG_BYTES]
+
+    def frame_key(self, salt: bytes) -> bytes:
+        return hmac.digest(self.encryption, salt, "sha256")
+
+
+class PackKeys:
+    """All keys that may be needed; the first one of the keyring writes."""
+
+    def __init__(self, keyring: Keyring) -> None:
+        self._keys = [_derive(key_id, secret) for key_id, secret in keyring.keys.items()]
+        self._by_fingerprint = {key.fingerprint: key for key in self._keys}
+        self.active = self._keys[0]
+
+    def find(self, fingerprint: bytes, key_id: str = "") -> PackKey:
+        """`key_id` is what the pack's header says, for the message to the one who has to find the key."""
+        key = self._by_fingerprint.get(fingerprint)
+        if key is not None:
+            return key
+        given = ", ".join(known.id for known in self._keys)
+        name = f" {key_id!r}" if key_id else ""
+        if key_id in (known.id for known in self._keys):
+            raise WrongKey(
+                f"the archive is encrypted with a key{name} of fingerprint {fingerprint.hex()}; "
+                "the key that was given under this id is another one"
+            )
+        raise WrongKey(
+            f"the archive is encrypted with a key{name} of fingerprint {fingerprint.hex()}, "
+            f"which is not among the given ones ({given})"
+        )
+
+
+@cache
+def _derive(key_id: str, secret: bytes) -> PackKey:
+    return PackKey.derive(key_id, secret)

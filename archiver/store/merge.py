@@ -1,0 +1,85 @@
+"""One new pack out of the frames of others. Frames are moved as they are, or encrypted anew under the active key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from archiver.store.archive import Archive
+from archiver.store.backend import PackFile, SealedPack
+from archiver.store.content import StoredMessage
+from archiver.store.dictionaries import Trainer
+from archiver.store.encoder import Record
+from archiver.store.errors import Damage, Spot
+from archiver.store.files import OsFiles
+from archiver.store.frames import Kind
+from archiver.store.pack import Found, Place, payload_crc, read_seal, walk
+from archiver.store.reader import Frame
+from archiver.store.writer import PackWriter
+
+_LEFT_OUT = frozenset({Kind.INDEX, Kind.KEY_CHECK})
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    old: Place
+    offset: int
+    length: int
+
+
+class Merge:
+    """Not durable before the finished file is put into the archive."""
+
+    def __init__(self, archive: Archive, folder: Path, *, rekey: bool) -> None:
+        self._archive = archive
+        self._rekey = rekey
+        self._moved: list[Moved] = []
+        self._dictionaries: dict[bytes, Place] = {}
+        self._writer = PackWriter.create(folder, archive.keys.active, Trainer(), OsFiles())
+        self._writer.begin()
+        self.path = self._writer.path
+
+    def add(self, pack: PackFile, keeps: Callable[[Found], bool]) -> None:
+        """Raises Damage when a frame that is to be kept is not whole: a damaged pack stays as it is."""
+        sealed = read_seal(pack.read_at, pack.size) is not None
+        for item in walk(pack.read_at, pack.size, pack.name):
+            if isinstance(item, Damage):
+                if sealed:
+                    raise item
+                return  # the torn tail of a pack that was not finished
+            if item.header.kind not in _LEFT_OUT and keeps(item):
+                if payload_crc(pack.read_at, item) != item.header.payload_crc:
+                    raise Damage(Spot(pack.name, item.offset), "the payload's checksum is wrong")
+                self._add_frame(pack, item)
+
+    def _add_frame(self, pack: PackFile, item: Found) -> None:
+        old = Place(pack.id, item.offset, item.header.frame_length)
+        if item.header.kind == Kind.DICTIONARY:
+            known = self._dictionaries.get(item.header.tag)
+            if known is not None:
+                self._moved.append(Moved(old, known.offset, known.length))
+                return
+            self._dictionaries[item.header.tag] = Place(self._writer.pack_id, self._writer.size, item.header.frame_length)
+        if self._rekey and item.header.fingerprint != self._archive.keys.active.fingerprint:
+            frame = self._archive.frames.open_in(pack, item.offset, item.header.frame_length)
+            stored = self._writer.add(_record(self._archive, frame, old))
+            self._moved.append(Moved(old, stored.offset, stored.length))
+            return
+        offset = self._writer.size
+        at, end = item.offset, item.end
+        while at < end:
+            piece = pack.read_at(at, min(1 << 20, end - at))
+            self._writer.write_raw(piece)
+            at += len(piece)
+        self._moved.append(Moved(old, offset, item.header.frame_length))
+
+    def finish(self) -> tuple[SealedPack, list[Moved]]:
+        seal = self._writer.seal()
+        return SealedPack(self._writer.pack_id, self._writer.size, seal), self._moved
+
+
+def _record(archive: Archive, frame: Frame, place: Place) -> Record:
+    """The content again, for a frame of its own; a recipe stays the recipe that it is."""
+    content = StoredMessage(lambda: archive.frames.open(place).pieces, frame.header.content_length)
+    return Record(Kind(frame.header.kind), frame.sha256, content, is_recipe=frame.is_recipe, is_text=False)

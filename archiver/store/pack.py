@@ -1,0 +1,191 @@
+"""The pack file: its header, its seal, and walking over its frames, across damage too."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from uuid import UUID
+
+from google_crc32c import extend
+from google_crc32c import value as crc32c
+
+from archiver.store.errors import Damage, Spot, UnknownVersion
+from archiver.store.frames import HEADER_BYTES, MAGIC, Header, Kind, decode_header
+
+PACK_MAGIC = b"ARCHPACK"
+PACK_VERSION = 1
+PACK_LIMIT_BYTES = 256 << 20
+SEAL_MAGIC = b"ARCHSEAL"
+
+_HEAD = struct.Struct("<8sHH16sQ4s32sI")
+_SEAL = struct.Struct("<8sQQ32s")
+_CRC = struct.Struct("<I")
+_ENTRY = struct.Struct("<BQQ16s")
+PACK_HEADER_BYTES = _HEAD.size + _CRC.size
+SEAL_BYTES = _SEAL.size + _CRC.size
+_SEARCH_BYTES = 1 << 20
+
+ReadAt = Callable[[int, int], bytes]
+"""(offset, length) → the bytes there, fewer at the end of the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a frame lies."""
+
+    pack_id: UUID
+    offset: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class PackHead:
+    id: UUID
+    created_at: datetime
+    fingerprint: bytes
+    key_id: str
+
+    def encode(self) -> bytes:
+        milliseconds = int(self.created_at.timestamp() * 1000)
+        key_id = self.key_id.encode()
+        head = _HEAD.pack(PACK_MAGIC, PACK_VERSION, PACK_HEADER_BYTES, self.id.bytes, milliseconds, self.fingerprint, key_id, 0)
+        return head + _CRC.pack(crc32c(head))
+
+    @classmethod
+    def decode(cls, data: bytes, name: str) -> PackHead:
+        spot = Spot(name, 0)
+        if len(data) < PACK_HEADER_BYTES or data[:8] != PACK_MAGIC:
+            raise Damage(spot, "this is no pack, or its header is destroyed")
+        _, version, _, pack_id, milliseconds, fingerprint, key_id, _ = _HEAD.unpack_from(data)
+        if version != PACK_VERSION:
+            raise UnknownVersion(
+                f"pack {name} is of version {version}; this program reads version {PACK_VERSION}. Use a newer one."
+            )
+        if _CRC.unpack_from(data, _HEAD.size)[0] != crc32c(data[: _HEAD.size]):
+            raise Damage(spot, "the pack header's checksum is wrong")
+        text = key_id.rstrip(b"\0").decode("ascii", "replace")
+        return cls(UUID(bytes=pack_id), datetime.fromtimestamp(milliseconds / 1000, UTC), fingerprint, text)
+
+
+@dataclass(frozen=True, slots=True)
+class Seal:
+    """The last bytes of a finished pack: where its index is, how many frames it has, and the SHA-256 of all before the seal."""
+
+    index_offset: int
+    frames: int
+    sha256: bytes
+
+    def encode(self) -> bytes:
+        data = _SEAL.pack(SEAL_MAGIC, self.index_offset, self.frames, self.sha256)
+        return data + _CRC.pack(crc32c(data))
+
+    @classmethod
+    def decode(cls, data: bytes) -> Seal | None:
+        if (
+            len(data) != SEAL_BYTES
+            or data[:8] != SEAL_MAGIC
+            or _CRC.unpack_from(data, _SEAL.size)[0] != crc32c(data[: _SEAL.size])
+        ):
+            return None
+        _, index_offset, frames, sha256 = _SEAL.unpack_from(data)
+        return cls(index_offset, frames, sha256)
+
+
+@dataclass(frozen=True, slots=True)
+class IndexEntry:
+    kind: int
+    offset: int
+    length: int
+    tag: bytes
+
+
+def encode_index(entries: list[IndexEntry]) -> bytes:
+    return b"".join(_ENTRY.pack(entry.kind, entry.offset, entry.length, entry.tag) for entry in entries)
+
+
+def decode_index(data: bytes) -> list[IndexEntry]:
+    return [IndexEntry(*fields) for fields in _ENTRY.iter_unpack(data)]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A frame whose header is whole. Its payload is not checked yet."""
+
+    offset: int
+    header: Header
+
+    @property
+    def end(self) -> int:
+        return self.offset + self.header.frame_length
+
+
+def read_seal(read_at: ReadAt, size: int) -> Seal | None:
+    return Seal.decode(read_at(size - SEAL_BYTES, SEAL_BYTES)) if size >= PACK_HEADER_BYTES + SEAL_BYTES else None
+
+
+def walk(read_at: ReadAt, size: int, name: str, start: int = PACK_HEADER_BYTES) -> Iterator[Found | Damage]:
+    """Each frame in order. Where there is none, a Damage, and then the frames after the next magic."""
+    end = size - SEAL_BYTES if read_seal(read_at, size) else size
+    at = start
+    window, base = b"", 0
+    while at < end:
+        if not base <= at <= base + len(window) - HEADER_BYTES:
+            window, base = read_at(at, min(_SEARCH_BYTES // 8, end - at)), at
+        try:
+            header = decode_header(window[at - base : at - base + HEADER_BYTES], Spot(name, at))
+            if at + header.frame_length > end:
+                raise Damage(Spot(name, at), "a frame is cut off")
+        except Damage as damage:
+            yield damage
+            at = _next_frame(read_at, at + 1, end, name)
+            continue
+        yield Found(at, header)
+        at += header.frame_length
+
+
+def _next_frame(read_at: ReadAt, at: int, end: int, name: str) -> int:
+    """Where the next whole header is; the end if there is none."""
+    while at < end:
+        window = read_at(at, min(_SEARCH_BYTES, end - at))
+        hit = window.find(MAGIC)
+        while hit >= 0:
+            head = window[hit : hit + HEADER_BYTES]
+            if len(head) < HEADER_BYTES:
+                head = read_at(at + hit, HEADER_BYTES)
+            try:
+                decode_header(head, Spot(name, at + hit))
+            except Damage:
+                hit = window.find(MAGIC, hit + 1)
+                continue
+            return at + hit
+        at += max(1, len(window) - len(MAGIC) + 1)
+    return end
+
+
+def payload_crc(read_at: ReadAt, found: Found) -> int:
+    """The checksum of a payload as it is on disk, without holding all of it."""
+    crc, at, end = 0, found.offset + HEADER_BYTES, found.end
+    while at < end:
+        piece = read_at(at, min(_SEARCH_BYTES, end - at))
+        if not piece:
+            break
+        crc = extend(crc, piece)
+        at += len(piece)
+    return int(crc)
+
+
+def torn_at(read_at: ReadAt, size: int, name: str, known_end: int) -> int | None:
+    """Where an unsealed pack has to be cut: behind its last good frame. None if there is damage below `known_end`.
+
+    `known_end` is what the database knows to be good: nothing below it is ever cut, and only what is above it is read.
+    """
+    if size < known_end:
+        return None
+    good = max(known_end, PACK_HEADER_BYTES)
+    for item in walk(read_at, size, name, good):
+        if isinstance(item, Damage) or payload_crc(read_at, item) != item.header.payload_crc or item.header.kind == Kind.INDEX:
+            break
+        good = item.end
+    return good

@@ -1,0 +1,116 @@
+"""Finds the large parts of a message by scanning for its delimiter lines. A wrong guess costs space, never bytes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from archiver.store import base64_lines
+from archiver.store.base64_lines import Lines
+from archiver.store.content import Raw
+
+MIN_PART_BYTES = 16 << 10
+_WINDOW_BYTES = 4 << 20
+_HEADER_BYTES = 64 << 10
+_MAX_BOUNDARIES = 200
+_MAX_NESTED_MESSAGES = 50
+_LONGEST_BOUNDARY = 250  # RFC 2046 allows 70; some mailers write more
+
+_BOUNDARY = re.compile(rb'\bboundary[ \t]*=[ \t]*(?:"([^"\r\n]{1,200})"|([^\s;"]{1,200}))', re.IGNORECASE)
+_BASE64 = re.compile(rb"^content-transfer-encoding:[ \t]*base64\b", re.IGNORECASE | re.MULTILINE)
+_MESSAGE = re.compile(rb"^content-type:[ \t\r\n]*message/(?:rfc822|global)\b", re.IGNORECASE | re.MULTILINE)
+_END_OF_HEADER = re.compile(rb"\n\r?\n")
+_DELIMITER = re.compile(rb"\n--([^\r\n]{1,%d})(?=[\r\n]|\Z)" % _LONGEST_BOUNDARY)
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A stretch of the message that is stored as a part; `lines` tells how it is encoded again, None: it is kept as it is."""
+
+    start: int
+    end: int
+    lines: Lines | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Body:
+    start: int
+    end: int
+    base64: bool
+
+
+def find_cuts(raw: Raw) -> list[Cut]:
+    """In the order of the message, never overlapping."""
+    if raw.size < MIN_PART_BYTES:
+        return []
+    return [_cut(raw, body) for body in _bodies(raw) if body.end - body.start >= MIN_PART_BYTES]
+
+
+def _cut(raw: Raw, body: _Body) -> Cut:
+    if body.base64:
+        end = _without_line_ends(raw, body.start, body.end)
+        lines = base64_lines.find_lines(raw, body.start, end)
+        if lines is not None and all(piece is not None for piece in base64_lines.decode(raw, body.start, end, lines)):
+            return Cut(body.start, end, lines)
+    return Cut(body.start, body.end, None)
+
+
+def _without_line_ends(raw: Raw, start: int, end: int) -> int:
+    tail = raw.read(max(start, end - 64), end)
+    return end - (len(tail) - len(tail.rstrip(b"\r\n")))
+
+
+def _bodies(raw: Raw) -> Iterator[_Body]:
+    boundaries: set[bytes] = set()
+    start, base64 = _read_header(raw, 0, boundaries)
+    for at, after, text in _delimiter_lines(raw):
+        line = text.rstrip(b" \t")
+        closing = line.endswith(b"--") and line[:-2] in boundaries
+        if (line not in boundaries and not closing) or at < start:
+            continue
+        if start >= 0:
+            yield _Body(start, max(start, _before_line_end(raw, start, at)), base64)
+        start, base64 = (-1, False) if closing else _read_header(raw, after, boundaries)
+    if start >= 0:
+        yield _Body(start, raw.size, base64)
+
+
+def _before_line_end(raw: Raw, start: int, at: int) -> int:
+    """The line end before a delimiter belongs to the delimiter (RFC 2046, 5.1.1)."""
+    before = raw.read(max(start, at - 2), at)
+    return at - (2 if before.endswith(b"\r\n") else 1 if before.endswith(b"\n") else 0)
+
+
+def _read_header(raw: Raw, start: int, boundaries: set[bytes]) -> tuple[int, bool]:
+    """Where the body begins (-1: there is none), and whether it is base64. Learns the boundaries that the header declares."""
+    for _ in range(_MAX_NESTED_MESSAGES):
+        head = raw.read(start, min(raw.size, start + _HEADER_BYTES))
+        if head[:1] == b"\n" or head[:2] == b"\r\n":
+            return start + head.index(b"\n") + 1, False
+        found = _END_OF_HEADER.search(head)
+        if found is None:
+            return -1, False
+        header = head[: found.end()]
+        for match in _BOUNDARY.finditer(header):
+            if len(boundaries) < _MAX_BOUNDARIES:
+                boundaries.add((match[1] or match[2]).rstrip())
+        start += found.end()
+        if not _MESSAGE.search(header) or _BASE64.search(header):
+            return start, bool(_BASE64.search(header))
+    return start, False
+
+
+def _delimiter_lines(raw: Raw) -> Iterator[tuple[int, int, bytes]]:
+    """Start, start of the next line, and text after the dashes, of each line that begins with two dashes."""
+    overlap = _LONGEST_BOUNDARY + 8
+    for base in range(0, raw.size, _WINDOW_BYTES):
+        low = max(0, base - overlap)
+        end = min(raw.size, base + _WINDOW_BYTES)
+        window = raw.read(low, end)
+        for match in _DELIMITER.finditer(window):
+            cut_off = match.end() == len(window) and end < raw.size  # the next window shows it whole
+            seen = low + match.end() < base
+            if not cut_off and not seen:
+                newline = window.find(b"\n", match.end())
+                yield low + match.start() + 1, (low + newline + 1 if newline >= 0 else end), match[1]

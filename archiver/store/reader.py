@@ -1,0 +1,239 @@
+"""Reads frames and puts messages together again. Nothing leaves here that was not checked."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from zstandard import ZstdDecompressor, ZstdError
+
+from archiver.store import stream
+from archiver.store.backend import Backend, PackFile
+from archiver.store.dictionaries import Decompressors
+from archiver.store.errors import Damage, LostDictionary, LostPack, NotStored, Spot
+from archiver.store.frames import FLAG_RECIPE, HEADER_BYTES, SHA_BYTES, Codec, Header, Kind, decode_header, open_frame
+from archiver.store.keys import PackKeys
+from archiver.store.pack import Place
+from archiver.store.recipe import Literal, Recipe, part_pieces
+
+IN_MEMORY_BYTES = 8 << 20
+_CACHED_PARTS_BYTES = 48 << 20
+_SEALED_CHUNK = stream.CHUNK_BYTES + stream.OVERHEAD_BYTES
+
+FindPlace = Callable[[bytes, Kind], Place | None]
+"""Where the object with this SHA-256 lies, as the database knows it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """An opened frame: what it is, and its content, which is checked while it is taken."""
+
+    header: Header
+    sha256: bytes
+    pieces: Iterator[bytes]
+    spot: Spot
+    place: Place
+
+    @property
+    def is_recipe(self) -> bool:
+        return bool(self.header.flags & FLAG_RECIPE)
+
+    def bytes(self) -> bytes:
+        return b"".join(self.pieces)
+
+
+class FrameReader:
+    """Opens frames by their place; knows keys and dictionaries, and no database."""
+
+    def __init__(self, backend: Backend, keys: PackKeys, decompressors: Decompressors) -> None:
+        self._backend = backend
+        self._keys = keys
+        self._decompressors = decompressors
+
+    def open(self, place: Place) -> Frame:
+        return self.open_in(self._backend.open(place.pack_id), place.offset, place.length)
+
+    def open_in(self, pack: PackFile, offset: int, length: int) -> Frame:
+        """`length` is a hint of how much to read at once; 0 if it is not known."""
+        spot = Spot(pack.name, offset)
+        data = pack.read_at(offset, min(max(length, HEADER_BYTES), IN_MEMORY_BYTES))
+        header = decode_header(data[:HEADER_BYTES], spot)
+        if header.frame_length <= IN_MEMORY_BYTES:
+            missing = header.frame_length - len(data)
+            if missing > 0:
+                data += pack.read_at(offset + len(data), missing)
+            place = Place(pack.id, offset, header.frame_length)
+            return self._open_whole(header, data[HEADER_BYTES : header.frame_length], spot, place)
+        return self._open_flow(pack, header, offset, spot)
+
+    def _open_whole(self, header: Header, payload: bytes, spot: Spot, place: Place) -> Frame:
+        key = self._keys.find(header.fingerprint)
+        sha256, body = open_frame(key, header, payload, spot)
+        if header.codec == Codec.STORED:
+            content = body
+        elif header.codec == Codec.ZSTD:
+            try:
+                content = self._decompressor(header, spot).decompress(body, max_output_size=header.content_length)
+            except ZstdError as error:
+                raise Damage(spot, f"can't be decompressed ({error})", sha256) from error
+        else:
+            raise Damage(spot, f"unknown codec {header.codec}", sha256)
+        if len(content) != header.content_length:
+            raise Damage(spot, "the content has the wrong length", sha256)
+        if not header.flags & FLAG_RECIPE and hashlib.sha256(content).digest() != sha256:
+            raise Damage(spot, "the content does not have its SHA-256", sha256)
+        return Frame(header, sha256, iter((content,)), spot, place)
+
+    def _decompressor(self, header: Header, spot: Spot) -> ZstdDecompressor:
+        found = self._decompressors.find(header.dictionary_id)
+        if found is None:
+            raise LostDictionary(spot, header.dictionary_id)
+        return found
+
+    def _open_flow(self, pack: PackFile, header: Header, offset: int, spot: Spot) -> Frame:
+        plain = self._plain_chunks(pack, header, offset, spot)
+        first = next(plain)
+        sha256 = first[:SHA_BYTES]
+        pieces = self._flow(header, sha256, first[SHA_BYTES:], plain, spot)
+        return Frame(header, sha256, pieces, spot, Place(pack.id, offset, header.frame_length))
+
+    def _plain_chunks(self, pack: PackFile, header: Header, offset: int, spot: Spot) -> Iterator[bytes]:
+        key = self._keys.find(header.fingerprint)
+        begin, end = offset + HEADER_BYTES, offset + header.frame_length
+        chunks = (pack.read_at(at, min(_SEALED_CHUNK, end - at)) for at in range(begin, end, _SEALED_CHUNK))
+        prefix = header.salt[: stream.PREFIX_BYTES]
+        try:
+            yield from stream.open_chunks(key.frame_key(header.salt), prefix, header.front(), chunks, header.payload_length)
+        except stream.Tampered:
+            raise Damage(spot, "the payload does not open: it was changed, or encrypted with another key") from None
+
+    def _flow(self, header: Header, sha256: bytes, first: bytes, rest: Iterator[bytes], spot: Spot) -> Iterator[bytes]:
+        digest, length = hashlib.sha256(), 0
+        flow = self._decompressor(header, spot).decompressobj() if header.codec == Codec.ZSTD else None
+        for body in _chain(first, rest):
+            try:
+                content = flow.decompress(body) if flow else body
+            except ZstdError as error:
+                raise Damage(spot, f"can't be decompressed ({error})", sha256) from error
+            digest.update(content)
+            length += len(content)
+            yield content
+        if length != header.content_length:
+            raise Damage(spot, "the content has the wrong length", sha256)
+        if not header.flags & FLAG_RECIPE and digest.digest() != sha256:
+            raise Damage(spot, "the content does not have its SHA-256", sha256)
+
+
+class ObjectReader:
+    """Reads messages and parts by their SHA-256."""
+
+    def __init__(self, frames: FrameReader, find: FindPlace) -> None:
+        self.frames = frames
+        self.find = find
+
+    def read(self, sha256: bytes, kind: Kind = Kind.MESSAGE) -> bytes:
+        """The whole object, checked before it is handed out."""
+        return b"".join(self.stream(sha256, kind))
+
+    def stream(self, sha256: bytes, kind: Kind = Kind.MESSAGE) -> Iterator[bytes]:
+        """Each piece is authentic; that they are the whole object is known when the last one was taken without an error."""
+        frame = self._open(sha256, kind)
+        if frame.sha256 != sha256:
+            raise Damage(frame.spot, "another object lies here", sha256)
+        return self.assemble(frame) if frame.is_recipe else frame.pieces
+
+    def _open(self, sha256: bytes, kind: Kind) -> Frame:
+        place = self.find(sha256, kind)
+        if place is None:
+            raise NotStored(f"there is no {kind.label} with the SHA-256 {sha256.hex()}")
+        try:
+            return self.frames.open(place)
+        except LostPack:
+            again = self.find(sha256, kind)  # compaction may have moved it meanwhile
+            if again is None or again == place:
+                raise LostPack(place.pack_id, place.offset, sha256) from None
+            return self.frames.open(again)
+
+    def assemble(self, frame: Frame) -> Iterator[bytes]:
+        """The message that a recipe gives."""
+        digest = hashlib.sha256()
+        source = _Source(frame.pieces)
+        recipe = read_recipe(source, frame.spot, frame.sha256)
+        for step in recipe.steps:
+            if isinstance(step, Literal):
+                pieces = source.take(step.length)
+            else:
+                pieces = part_pieces(step, self.stream(step.sha256, Kind.PART))
+            for piece in pieces:
+                digest.update(piece)
+                yield piece
+        if digest.digest() != frame.sha256:
+            raise Damage(frame.spot, "the message does not have its SHA-256", frame.sha256)
+
+
+class CachingReader(ObjectReader):
+    """Remembers the parts that were read last: a newsletter's picture is proved once, not for each copy of the newsletter."""
+
+    def __init__(self, frames: FrameReader, objects: ObjectReader) -> None:
+        super().__init__(frames, objects.find)
+        self._cache: OrderedDict[bytes, bytes] = OrderedDict()
+        self._size = 0
+
+    def stream(self, sha256: bytes, kind: Kind = Kind.MESSAGE) -> Iterator[bytes]:
+        held = self._cache.get(sha256)
+        if held is not None:
+            self._cache.move_to_end(sha256)
+            return iter((held,))
+        return self._remember(sha256, super().stream(sha256, kind))
+
+    def _remember(self, sha256: bytes, pieces: Iterator[bytes]) -> Iterator[bytes]:
+        first = next(pieces, b"")
+        yield first
+        only = True
+        for piece in pieces:
+            only = False
+            yield piece
+        if only and len(first) <= _CACHED_PARTS_BYTES // 8:
+            self._cache[sha256] = first
+            self._size += len(first)
+            while self._size > _CACHED_PARTS_BYTES:
+                self._size -= len(self._cache.popitem(last=False)[1])
+
+
+class _Source:
+    """Takes exact lengths from a flow of pieces."""
+
+    def __init__(self, pieces: Iterable[bytes]) -> None:
+        self._pieces = iter(pieces)
+        self._rest = b""
+
+    def take(self, length: int) -> Iterator[bytes]:
+        while length:
+            if not self._rest:
+                self._rest = next(self._pieces, b"")
+                if not self._rest:
+                    return
+            piece, self._rest = self._rest[:length], self._rest[length:]
+            length -= len(piece)
+            yield piece
+
+
+def read_recipe(source: _Source, spot: Spot, sha256: bytes) -> Recipe:
+    start = b"".join(source.take(4))
+    try:
+        data = start + b"".join(source.take(Recipe.head_length(start) - len(start)))
+        return Recipe.decode(data)[0]
+    except ValueError as error:
+        raise Damage(spot, f"the recipe can't be read ({error})", sha256) from error
+
+
+def recipe_of(frame: Frame) -> Recipe:
+    """Of a frame that is a recipe; its literal bytes are left."""
+    return read_recipe(_Source(frame.pieces), frame.spot, frame.sha256)
+
+
+def _chain(first: bytes, rest: Iterable[bytes]) -> Iterator[bytes]:
+    yield first
+    yield from rest

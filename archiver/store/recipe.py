@@ -1,0 +1,158 @@
+"""How a message is put together again from its own bytes and the parts that were cut out of it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from archiver.store import base64_lines
+from archiver.store.base64_lines import Lines
+from archiver.store.content import Content, Memory, Raw, pieces
+from archiver.store.parts import Cut, find_cuts
+
+_LENGTH = struct.Struct("<I")
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartRef:
+    """The part with this SHA-256, as it is stored, or encoded in base64 lines."""
+
+    sha256: bytes
+    length: int
+    lines: Lines | None
+
+    @property
+    def message_length(self) -> int:
+        """How many bytes of the message it stands for."""
+        return self.length if self.lines is None else base64_lines.encoded_length(self.length, self.lines)
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    steps: tuple[Literal | PartRef, ...]
+
+    @property
+    def part_hashes(self) -> list[bytes]:
+        return [step.sha256 for step in self.steps if isinstance(step, PartRef)]
+
+    @property
+    def message_length(self) -> int:
+        return sum(step.length if isinstance(step, Literal) else step.message_length for step in self.steps)
+
+    def encode(self) -> bytes:
+        body = json.dumps([_encode_step(step) for step in self.steps], separators=(",", ":")).encode()
+        return _LENGTH.pack(len(body)) + body
+
+    @classmethod
+    def decode(cls, data: bytes) -> tuple[Recipe, int]:
+        """The recipe, and where the literal bytes begin."""
+        end = _LENGTH.size + _LENGTH.unpack_from(data)[0]
+        return cls(tuple(_decode_step(step) for step in json.loads(data[_LENGTH.size : end]))), end
+
+    @staticmethod
+    def head_length(data: bytes) -> int:
+        return _LENGTH.size + int(_LENGTH.unpack_from(data)[0]) if len(data) >= _LENGTH.size else _LENGTH.size
+
+
+def _encode_step(step: Literal | PartRef) -> list[object]:
+    if isinstance(step, Literal):
+        return ["literal", step.length]
+    if step.lines is None:
+        return ["part", step.sha256.hex(), step.length]
+    return ["base64", step.sha256.hex(), step.length, step.lines.length, step.lines.eol]
+
+
+def _decode_step(step: list[object]) -> Literal | PartRef:
+    match step:
+        case ["literal", int(length)]:
+            return Literal(length)
+        case ["part", str(sha256), int(length)]:
+            return PartRef(bytes.fromhex(sha256), length, None)
+        case ["base64", str(sha256), int(length), int(line), str(eol)]:
+            return PartRef(bytes.fromhex(sha256), length, Lines(line, eol))
+    raise ValueError(f"a recipe step of an unknown form: {step[:1]}")
+
+
+@dataclass(frozen=True, slots=True)
+class PartContent:
+    """A part, as it will be stored: a stretch of the message, decoded where that is exact."""
+
+    raw: Raw
+    cut: Cut
+    size: int = 0
+
+    def pieces(self) -> Iterator[bytes]:
+        if self.cut.lines is None:
+            yield from pieces(self.raw, self.cut.start, self.cut.end)
+            return
+        for piece in base64_lines.decode(self.raw, self.cut.start, self.cut.end, self.cut.lines):
+            assert piece is not None, "checked when the part was found"
+            yield piece
+
+
+@dataclass(frozen=True, slots=True)
+class CutMessage:
+    """A message in the form in which it is stored: its recipe with the literal bytes, and its parts."""
+
+    raw: Raw
+    head: bytes
+    """The recipe, encoded."""
+    size: int
+    cuts: tuple[Cut, ...]
+    parts: tuple[tuple[bytes, Content], ...]
+    """SHA-256 and content of each part, in order; the same part may stand there twice."""
+
+    def pieces(self) -> Iterator[bytes]:
+        yield self.head
+        at = 0
+        for cut in self.cuts:
+            yield from pieces(self.raw, at, cut.start)
+            at = cut.end
+        yield from pieces(self.raw, at, self.raw.size)
+
+
+def cut_message(raw: Raw) -> CutMessage | None:
+    """None for a message without large parts: it is stored whole."""
+    cuts = find_cuts(raw)
+    if not cuts:
+        return None
+    steps: list[Literal | PartRef] = []
+    parts: list[tuple[bytes, Content]] = []
+    at = 0
+    for cut in cuts:
+        if cut.start > at:
+            steps.append(Literal(cut.start - at))
+        sha256, content = _take(raw, cut)
+        parts.append((sha256, content))
+        steps.append(PartRef(sha256, content.size, cut.lines))
+        at = cut.end
+    if raw.size > at:
+        steps.append(Literal(raw.size - at))
+    head = Recipe(tuple(steps)).encode()
+    literal = raw.size - sum(cut.end - cut.start for cut in cuts)
+    return CutMessage(raw, head, len(head) + literal, tuple(cuts), tuple(parts))
+
+
+def _take(raw: Raw, cut: Cut) -> tuple[bytes, Content]:
+    content = PartContent(raw, cut)
+    if isinstance(raw, Memory):
+        data = b"".join(content.pieces())
+        return hashlib.sha256(data).digest(), Memory(data)
+    digest, size = hashlib.sha256(), 0
+    for piece in content.pieces():
+        digest.update(piece)
+        size += len(piece)
+    return digest.digest(), PartContent(raw, cut, size)
+
+
+def part_pieces(ref: PartRef, plain: Iterable[bytes]) -> Iterator[bytes]:
+    """The stretch of the message that this part was cut from."""
+    return iter(plain) if ref.lines is None else base64_lines.encode(plain, ref.lines)

@@ -1,0 +1,203 @@
+"""Packs in an S3-compatible bucket. Each batch is one immutable, sealed object; compaction makes large ones of them."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from uuid import UUID
+
+import boto3
+import obstore
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+from obstore.exceptions import BaseError
+from obstore.store import S3Store
+from pydantic import SecretStr
+
+from archiver.config import Settings
+from archiver.store.backend import PackFile, SealedPack, Written
+from archiver.store.cache import BlockCache
+from archiver.store.dictionaries import Trainer
+from archiver.store.encoder import Record
+from archiver.store.errors import LostPack, StoreUnavailable
+from archiver.store.files import OsFiles
+from archiver.store.keys import PackKeys
+from archiver.store.writer import PackWriter, pack_name
+
+_PREFIX = "packs/"
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """Where it is and how to get in."""
+
+    name: str
+    region: str
+    access_key_id: str
+    secret_access_key: SecretStr
+    endpoint: str | None = None
+    force_path_style: bool = False
+    object_lock_days: int = 0
+
+    @classmethod
+    def of(cls, settings: Settings) -> Bucket:
+        assert settings.storage_s3_bucket, "checked when the settings were read"
+        assert settings.storage_s3_access_key_id
+        assert settings.storage_s3_secret_access_key
+        endpoint = settings.storage_s3_endpoint
+        return cls(
+            settings.storage_s3_bucket,
+            settings.storage_s3_region,
+            settings.storage_s3_access_key_id,
+            settings.storage_s3_secret_access_key,
+            endpoint.get_secret_value() if endpoint else None,
+            settings.storage_s3_force_path_style,
+            settings.storage_s3_object_lock_days,
+        )
+
+    def store(self) -> S3Store:
+        return S3Store(
+            self.name,
+            endpoint=self.endpoint,
+            region=self.region,
+            access_key_id=self.access_key_id,
+            secret_access_key=self.secret_access_key.get_secret_value(),
+            virtual_hosted_style_request=not self.force_path_style,
+            client_options={"allow_http": bool(self.endpoint and self.endpoint.startswith("http://"))},
+        )
+
+    def keep(self, key: str) -> None:
+        """Object Lock: nobody, not even the owner of the bucket, removes it before the time is over."""
+        client = boto3.client(
+            "s3",
+            endpoint_url=self.endpoint,
+            region_name=self.region,
+            aws_access_key_id=self.access_key_id,
+            aws_secret_access_key=self.secret_access_key.get_secret_value(),
+            config=Config(s3={"addressing_style": "path" if self.force_path_style else "auto"}),
+        )
+        until = datetime.now(UTC) + timedelta(days=self.object_lock_days)
+        try:
+            client.put_object_retention(Bucket=self.name, Key=key, Retention={"Mode": "COMPLIANCE", "RetainUntilDate": until})
+        except (BotoCoreError, ClientError) as error:
+            raise StoreUnavailable(f"the bucket {self.name} does not lock {key}: {error}") from error
+        finally:
+            client.close()
+
+
+class S3Packs:
+    def __init__(self, bucket: Bucket, keys: PackKeys, trainer: Trainer, scratch: Path, cache: BlockCache) -> None:
+        self._bucket = bucket
+        self._keys = keys
+        self._trainer = trainer
+        self._scratch = scratch
+        self._cache = cache
+        self._store = bucket.store()
+        self._sizes: dict[UUID, int] = {}
+        scratch.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+    def append(self, records: Sequence[Record]) -> Written:
+        self._trainer.train_if_due()
+        folder = Path(tempfile.mkdtemp(dir=self._scratch))
+        try:
+            writer = PackWriter.create(folder, self._keys.active, self._trainer, _Volatile())
+            writer.knows_dictionaries(self._trainer.stored)
+            dictionary = self._trainer.current
+            batch = writer.append(records)
+            sealed = SealedPack(writer.pack_id, 0, writer.seal())
+            self._upload(writer.path, writer.pack_id)
+            if dictionary is not None:
+                self._trainer.stored.add(dictionary.id)
+            return Written(batch, (SealedPack(sealed.id, writer.size, sealed.seal),))
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _upload(self, path: Path, pack_id: UUID) -> None:
+        key = _PREFIX + pack_name(pack_id)
+        try:
+            obstore.put(self._store, key, path)
+        except (BaseError, OSError) as error:
+            raise StoreUnavailable(f"the bucket {self._bucket.name} does not take {key}: {_short(error)}") from error
+        if self._bucket.object_lock_days:
+            self._bucket.keep(key)
+
+    def open(self, pack_id: UUID) -> PackFile:
+        name = pack_name(pack_id)
+        key = _PREFIX + name
+        size = self._size(pack_id, name)
+
+        def fetch(offset: int, length: int) -> bytes:
+            try:
+                return bytes(obstore.get_range(self._store, key, start=offset, length=length))
+            except FileNotFoundError:
+                raise LostPack(name) from None
+            except BaseError as error:
+                raise StoreUnavailable(f"the bucket {self._bucket.name} does not answer: {_short(error)}") from error
+
+        return PackFile(pack_id, name, size, lambda offset, length: self._cache.read(name, size, offset, length, fetch))
+
+    def _size(self, pack_id: UUID, name: str) -> int:
+        if pack_id not in self._sizes:
+            try:
+                self._sizes[pack_id] = obstore.head(self._store, _PREFIX + name)["size"]
+            except FileNotFoundError:
+                raise LostPack(name) from None
+            except BaseError as error:
+                raise StoreUnavailable(f"the bucket {self._bucket.name} does not answer: {_short(error)}") from error
+        return self._sizes[pack_id]
+
+    def packs(self) -> Iterator[UUID]:
+        found = []
+        try:
+            for page in obstore.list(self._store, prefix=_PREFIX):
+                for item in page:
+                    stem = item["path"].removeprefix(_PREFIX).removesuffix(".pack")
+                    try:
+                        found.append(UUID(stem))
+                    except ValueError:
+                        continue  # not ours
+        except BaseError as error:
+            raise StoreUnavailable(f"the bucket {self._bucket.name} does not answer: {_short(error)}") from error
+        return iter(sorted(found))
+
+    def hold(self, pack_id: UUID, rest_seconds: float) -> Callable[[], None] | None:
+        """Objects are never appended to; only one whose batch may still be on its way into the database is left alone."""
+        made_at = (pack_id.int >> 80) / 1000  # UUIDv7: milliseconds since 1970
+        if datetime.now(UTC).timestamp() - made_at < rest_seconds:
+            return None
+        return lambda: None
+
+    def put(self, finished: Path, pack_id: UUID) -> None:
+        self._upload(finished, pack_id)
+
+    def remove(self, pack_id: UUID) -> None:
+        name = pack_name(pack_id)
+        self._cache.forget(name)
+        self._sizes.pop(pack_id, None)
+        try:
+            obstore.delete(self._store, _PREFIX + name)
+        except FileNotFoundError:
+            return
+        except BaseError as error:
+            raise StoreUnavailable(f"the bucket {self._bucket.name} does not remove {name}: {_short(error)}") from error
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+
+class _Volatile(OsFiles):
+    """For files that only exist until they are uploaded: the bucket makes them durable."""
+
+    def fsync(self, descriptor: int) -> None:
+        pass
+
+    def fsync_folder(self, folder: Path) -> None:
+        pass
+
+
+def _short(error: Exception) -> str:
+    return str(error).splitlines()[0][:300] if str(error) else type(error).__name__
