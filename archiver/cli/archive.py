@@ -33,8 +33,8 @@ class OpenArchive:
 
 
 @contextmanager
-def opened(name: str, *, migrate: bool = False) -> Iterator[OpenArchive]:
-    with connected() as settings:
+def opened(name: str, *needs: str, migrate: bool = False) -> Iterator[OpenArchive]:
+    with connected(*needs) as settings:
         assert settings.database_url is not None
         engine = make_engine(settings.database_url.get_secret_value(), name)
         try:

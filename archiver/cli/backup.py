@@ -36,11 +36,11 @@ def restore(
     json: Json = False,
 ) -> None:
     """Bring a backup into an empty data folder. The key files have to be in its `secrets` folder before."""
+    from archiver.services import schema
     from archiver.services.backup import load_dump
     from archiver.services.backup import restore as run
     from archiver.services.places import open_archive
     from archiver.services.rebuild import rebuild as rebuild_database
-    from archiver.services import schema
 
     settings = load_settings()
     with bar("Copying packs", shown=not json) as progress:
