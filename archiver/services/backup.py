@@ -85,7 +85,8 @@ def restore(source: Path, data: Path, progress: Progress | None = None) -> int:
         path = source / "packs" / name
         if not path.exists() or path.stat().st_size < item["bytes"]:
             raise ArchiverError(f"the backup lacks {name}, or a part of it")
-        PackHead.decode(path.open("rb").read(PACK_HEADER_BYTES), name)
+        with path.open("rb") as file:
+            PackHead.decode(file.read(PACK_HEADER_BYTES), name)
         temporary = folder / f".{name}.new"
         shutil.copyfile(path, temporary)
         _sync(temporary)

@@ -7,6 +7,7 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
+from google_crc32c import value as crc32c
 
 from archiver.errors import WrongKey
 from archiver.secrets import Keyring
@@ -283,6 +284,7 @@ def test_a_pack_of_a_newer_version_is_refused(tmp_path: Path) -> None:
     (path,) = pack_paths(tmp_path)
     data = bytearray(path.read_bytes())
     data[8] = 2
+    data[76:80] = crc32c(bytes(data[:76])).to_bytes(4, "little")
     path.write_bytes(data)
     world.open()
     with pytest.raises(UnknownVersion, match="version 2; this program reads version 1"):
