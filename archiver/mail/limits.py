@@ -22,6 +22,6 @@ LINE_CHARS: Final = 1 << 20  # a longer line of text is broken for quote and sig
 
 TEXT_CHARS: Final = 10_000_000  # of all text of one message
 HTML_BYTES: Final = 10_000_000
-HTML_DEPTH: Final = 200
+HTML_DEPTH: Final = 100
 SPANS: Final = 20_000
 EMBEDDED_FILES: Final = 500  # uuencoded or yEnc files in one text part, files in one TNEF

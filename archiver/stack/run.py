@@ -83,7 +83,7 @@ def _supervise(
             folder.control_socket,
             what="temporary" if while_used else "up",
             stop_when_unused=while_used,
-            notices=notices,
+            notices=notices if while_used else [],
         )
         control.start()
         try:

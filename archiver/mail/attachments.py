@@ -1,0 +1,83 @@
+"""The files of a message: parts, and what is wrapped in parts (uuencode, yEnc, TNEF)."""
+
+import hashlib
+import re
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from archiver.mail.defects import Defects
+from archiver.mail.parts import Part
+
+_NAME_CHARS = 255
+_UNSAFE = re.compile(r"[\x00-\x1f\x7f\u202a-\u202e\u2066-\u2069]")
+
+
+@dataclass(frozen=True)
+class Attachment:
+    """A file. `position` is its place in the structure: "2.1", or "2/1" for the first file inside part 2."""
+
+    name: str
+    content_type: str
+    size_bytes: int
+    position: str
+    inline: bool
+    content_id: str
+    is_message: bool  # a mail inside the mail: its text and files are already part of the outer one
+    wrapped: bytes | None = field(default=None, repr=False, compare=False)
+    part: Part | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def content(self) -> bytes:
+        if self.wrapped is not None:
+            return self.wrapped
+        return self.part.content(Defects()) if self.part is not None else b""
+
+    @cached_property
+    def sha256(self) -> bytes:
+        return hashlib.sha256(self.content).digest()
+
+
+def attachment_of(part: Part, content: bytes, *, name: str = "", is_message: bool = False) -> Attachment:
+    position = ".".join(map(str, part.path)) or "1"
+    return Attachment(
+        name=clean_name(part.filename or name),
+        content_type=part.content_type.value,
+        size_bytes=len(content),
+        position=position,
+        inline=_is_inline(part),
+        content_id=part.content_id,
+        is_message=is_message,
+        part=part,
+    )
+
+
+def wrapped_file(part: Part, number: int, name: str, content: bytes) -> Attachment:
+    position = ".".join(map(str, part.path)) or "1"
+    return Attachment(
+        name=clean_name(name),
+        content_type="application/octet-stream",
+        size_bytes=len(content),
+        position=f"{position}/{number}",
+        inline=False,
+        content_id="",
+        is_message=False,
+        wrapped=content,
+    )
+
+
+def clean_name(name: str) -> str:
+    """The last piece of a path, without controls and direction marks that make a name look like another."""
+    name = _UNSAFE.sub("", name).replace("\\", "/").rstrip("/").rpartition("/")[2].strip()
+    if len(name) <= _NAME_CHARS:
+        return name
+    stem, dot, suffix = name.rpartition(".")
+    return f"{stem[: _NAME_CHARS - 20]}{dot}{suffix[:19]}" if dot else name[:_NAME_CHARS]
+
+
+def _is_inline(part: Part) -> bool:
+    disposition = part.disposition.value
+    if disposition == "attachment":
+        return False
+    if part.content_type.value in ("application/pgp-signature", "application/pkcs7-signature", "application/x-pkcs7-signature"):
+        return True
+    return disposition == "inline" or (bool(part.content_id) and not disposition)

@@ -1,0 +1,245 @@
+"""From the parts of a message to its text, its HTML and its files."""
+
+import html as html_module
+import re
+from dataclasses import dataclass, field
+
+from archiver.mail import charsets, limits
+from archiver.mail.attachments import Attachment, attachment_of, wrapped_file
+from archiver.mail.calendar import Event, read_calendar
+from archiver.mail.defects import Defects
+from archiver.mail.embedded import take_files
+from archiver.mail.fields import Block
+from archiver.mail.flowed import unflow
+from archiver.mail.headers import Headers, headers_of
+from archiver.mail.html_text import html_to_text
+from archiver.mail.marks import Mark, MarkedText, Span
+from archiver.mail.parts import Part
+from archiver.mail.pgp import ENCRYPTED_TEXT, SIGNED_TEXT, unwrap_signed
+from archiver.mail.quotes import mark_quotes
+from archiver.mail.reports import Delivery, read_report
+from archiver.mail.smime import SmimeKind, smime_kind
+from archiver.mail.tnef import is_tnef, read_tnef
+
+_BODY_TYPES = frozenset(
+    {"text/plain", "text/html", "text/enriched", "text/richtext", "text/calendar", "text/x-amp-html", "text"}
+)
+_REPORT_TYPES = frozenset({"message/delivery-status", "message/disposition-notification", "message/global-delivery-status"})
+_TNEF_TYPES = frozenset({"application/ms-tnef", "application/vnd.ms-tnef"})
+_PKCS7_TYPES = frozenset({"application/pkcs7-mime", "application/x-pkcs7-mime"})
+_META_CHARSET = re.compile(rb"<meta[^>]{0,200}charset\s*=\s*[\"']?\s*([a-zA-Z0-9_:.-]{1,40})", re.IGNORECASE)
+_ENRICHED = re.compile(r"<(/?)(?:param>[^<]*</param|[a-z-]{1,60})>", re.IGNORECASE)
+_STUB_CHARS = 300  # a plain alternative shorter than this may only say that there is HTML
+
+
+@dataclass(slots=True)
+class _Alternatives:
+    """The forms of one text: a single text part, or the parts of a multipart/alternative."""
+
+    plain: list[str] = field(default_factory=list)
+    html: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Body:
+    """Collects what the parts hold. One for the whole message; texts are kept apart by the message they belong to."""
+
+    parts: list[Part]
+    defects: Defects
+    attachments: list[Attachment] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    deliveries: list[Delivery] = field(default_factory=list)
+    is_signed: bool = False
+    is_encrypted: bool = False
+    has_calendar: bool = False
+    _texts: dict[int, dict[int, _Alternatives]] = field(default_factory=dict)  # by message, then by group
+    _messages: list[int] = field(default_factory=list)  # for each part, the index of the message that it belongs to
+    _groups: list[int] = field(default_factory=list)  # for each part, the multipart/alternative that it belongs to, or -1
+    _first_text: set[int] = field(default_factory=set)
+
+    def read(self) -> None:
+        for index, part in enumerate(self.parts):
+            parent = part.parent
+            in_message = parent >= 0 and self.parts[parent].is_message
+            self._messages.append(parent if in_message else self._messages[parent] if parent >= 0 else -1)
+            inherited = self._groups[parent] if parent >= 0 and not in_message else -1
+            self._groups.append(index if part.content_type.value == "multipart/alternative" else inherited)
+            if part.is_container:
+                self._container(part, index)
+            else:
+                self._leaf(part, index)
+
+    def _container(self, part: Part, index: int) -> None:
+        kind = part.content_type.value
+        if kind == "multipart/signed":
+            self.is_signed = True
+        elif kind == "multipart/encrypted":
+            self.is_encrypted = True
+        elif kind in _PKCS7_TYPES:
+            self.is_signed = True
+        elif part.is_message:
+            subject = self._nested_headers(index).subject
+            content = part.content(Defects())
+            self._attach(attachment_of(part, content, name=f"{subject or 'message'}.eml", is_message=True))
+
+    def _nested_headers(self, index: int) -> Headers:
+        child = next(part for part in self.parts[index + 1 :] if part.parent == index)
+        return headers_of(Block(child.fields, 0), Defects())
+
+    def _leaf(self, part: Part, index: int) -> None:
+        kind = part.content_type.value
+        content = part.content(self.defects)
+        if kind.startswith("multipart/"):  # could not be opened: read as the text that it may be
+            self._text(part, index, content, "text/plain")
+        elif self._is_body(part, index, kind):
+            self._text(part, index, content, kind)
+        elif kind in _REPORT_TYPES:
+            self.deliveries += read_report(content)
+            self._group(index).plain.append(_text_lines(content, self.defects))
+        elif kind == "text/rfc822-headers":
+            self._group(index).plain.append(_text_lines(content, self.defects))
+        elif kind in _TNEF_TYPES or is_tnef(content):
+            self._tnef(part, index, content)
+        else:
+            self._file(part, index, content, kind)
+
+    def _is_body(self, part: Part, index: int, kind: str) -> bool:
+        if kind not in _BODY_TYPES or part.disposition.value == "attachment":
+            return False
+        message = self._messages[index]
+        is_first = message not in self._first_text
+        self._first_text.add(message)
+        return is_first or not part.filename or self._groups[index] >= 0
+
+    def _file(self, part: Part, index: int, content: bytes, kind: str) -> None:
+        if kind in _PKCS7_TYPES:
+            self.is_encrypted = self.is_encrypted or smime_kind(content) is SmimeKind.ENCRYPTED
+            self.is_signed = self.is_signed or smime_kind(content) is SmimeKind.SIGNED
+        elif kind == "text/calendar":
+            self._calendar(part, content)
+        self._attach(attachment_of(part, content))
+
+    def _text(self, part: Part, index: int, content: bytes, kind: str) -> None:
+        charset = part.content_type.get("charset")
+        group = self._group(index)
+        if kind in ("text/html", "text/x-amp-html"):
+            if kind == "text/html" or not group.html:
+                group.html.append(_decoded_html(content, charset, self.defects))
+            return
+        if kind == "text/calendar":
+            self._calendar(part, content)
+            self._attach(attachment_of(part, content, name="invite.ics"))
+            return
+        if b"begin" in content or b"=ybegin" in content:
+            embedded = take_files(content)
+            content = embedded.rest
+            for number, file in enumerate(embedded.found, start=1):
+                name = charsets.decode(file.name, "", Defects())
+                self._attach(wrapped_file(part, number, name, file.content))
+        text = charsets.decode(content, charset, self.defects)
+        if "\r" in text:
+            text = text.replace("\r\n", "\n").replace("\r", "\n")
+        if part.content_type.get("format").lower() == "flowed":
+            text = unflow(text, delete_space=part.content_type.get("delsp").lower() == "yes")
+        if kind in ("text/enriched", "text/richtext"):
+            text = _ENRICHED.sub("", text.replace("<<", "<"))
+        if "-----BEGIN PGP" in text:
+            self.is_encrypted = self.is_encrypted or ENCRYPTED_TEXT in text
+            self.is_signed = self.is_signed or SIGNED_TEXT in text
+        group.plain.append(text)
+
+    def _calendar(self, part: Part, content: bytes) -> None:
+        self.has_calendar = True
+        self.events += read_calendar(charsets.decode(content, part.content_type.get("charset") or "utf-8", self.defects))
+
+    def _tnef(self, part: Part, index: int, content: bytes) -> None:
+        tnef = read_tnef(content)
+        if tnef is None:
+            self.defects.add("tnef_broken")
+            self._attach(attachment_of(part, content))
+            return
+        group = self._texts.setdefault(self._messages[index], {}).setdefault(index, _Alternatives())
+        if tnef.text:
+            group.plain.append(tnef.text.replace("\r\n", "\n"))
+        if tnef.html:
+            group.html.append(tnef.html)
+        for number, file in enumerate(tnef.files, start=1):
+            self._attach(wrapped_file(part, number, file.name, file.content))
+
+    def _attach(self, attachment: Attachment) -> None:
+        if len(self.attachments) >= limits.ATTACHMENTS:
+            self.defects.add("too_many_attachments")
+        else:
+            self.attachments.append(attachment)
+
+    def _group(self, index: int) -> _Alternatives:
+        group = self._groups[index]
+        return self._texts.setdefault(self._messages[index], {}).setdefault(group if group >= 0 else index, _Alternatives())
+
+    def html(self) -> str:
+        """The HTML of the message itself, with plain passages between HTML ones escaped; empty if all of it is plain."""
+        groups = self._texts.get(-1, {}).values()
+        if not any(group.html for group in groups):
+            return ""
+        pieces: list[str] = []
+        for group in groups:
+            pieces += group.html or [f"<pre>{html_module.escape(text)}</pre>" for text in group.plain if text.strip()]
+        return "\n".join(pieces)
+
+    def text(self) -> MarkedText:
+        """The text of the message, then that of the messages inside it, marked as nested."""
+        pieces: list[str] = []
+        spans: list[Span] = []
+        length = 0
+        for message in sorted(
+            self._texts.keys() | {i for i, part in enumerate(self.parts) if part.is_message and part.is_container}
+        ):
+            start = length
+            for marked in self._message_texts(message):
+                if length + len(marked.text) > limits.TEXT_CHARS:
+                    self.defects.add("text_too_large")
+                    marked = MarkedText(marked.text[: max(0, limits.TEXT_CHARS - length)])
+                spans += [span.moved(length) for span in marked.spans]
+                pieces += [marked.text, "\n"]
+                length += len(marked.text) + 1
+            if message >= 0 and length > start:
+                spans.append(Span(start, length - 1, Mark.NESTED))
+        spans.sort(key=lambda span: (span.start, -span.end))
+        return MarkedText("".join(pieces)[:-1], tuple(spans[: limits.SPANS]))
+
+    def _message_texts(self, message: int) -> list[MarkedText]:
+        texts: list[MarkedText] = []
+        if message >= 0:
+            headers = self._nested_headers(message)
+            people = ", ".join(map(str, headers.from_ + headers.recipients))
+            texts.append(MarkedText("\n".join(line for line in (headers.subject, people) if line)))
+        for group in self._texts.get(message, {}).values():
+            texts += _best(group, self.defects)
+        if message == -1:
+            texts += [MarkedText(event.as_text()) for event in self.events]
+        return [marked for marked in texts if marked.text]
+
+
+def _best(group: _Alternatives, defects: Defects) -> list[MarkedText]:
+    """The plain form, unless it says much less than the HTML."""
+    plain = [mark_quotes(text) if SIGNED_TEXT not in text else unwrap_signed(text) for text in group.plain]
+    if not group.html:
+        return plain
+    length = sum(len(marked.text.strip()) for marked in plain)
+    if length > _STUB_CHARS:
+        return plain
+    html = [html_to_text(text, defects) for text in group.html]
+    return html if sum(len(marked.text) for marked in html) > length or not plain else plain
+
+
+def _decoded_html(content: bytes, charset: str, defects: Defects) -> str:
+    if not content.isascii() and (not charset or charsets.codec_for(charset) in (None, "ascii")):
+        meta = _META_CHARSET.search(content[:8192])
+        if meta is not None:
+            charset = meta[1].decode("ascii")
+    text = charsets.decode(content, charset, defects)
+    return text.replace("\r\n", "\n") if "\r" in text else text
+
+
+def _text_lines(content: bytes, defects: Defects) -> str:
+    return charsets.decode(content, "", defects).replace("\r\n", "\n")

@@ -1,0 +1,64 @@
+"""Marks on a text: what of it is quoted, a signature, hidden, or from a message inside the message."""
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Mark(StrEnum):
+    QUOTE = "quote"
+    SIGNATURE = "signature"
+    HIDDEN = "hidden"
+    NESTED = "nested"
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """text[start:end] is what the mark says. Spans are in order of their start and can overlap."""
+
+    start: int
+    end: int
+    mark: Mark
+
+    def moved(self, offset: int) -> "Span":
+        return Span(self.start + offset, self.end + offset, self.mark)
+
+
+@dataclass(frozen=True, slots=True)
+class MarkedText:
+    text: str
+    spans: tuple[Span, ...] = ()
+
+
+EMPTY = MarkedText("")
+
+
+def unmarked(text: str, spans: tuple[Span, ...]) -> str:
+    """What the sender wrote anew: the text without its marked spans."""
+    kept, at = [], 0
+    for span in sorted(spans, key=lambda span: span.start):
+        if span.start > at:
+            kept.append(text[at : span.start])
+        at = max(at, span.end)
+    kept.append(text[at:])
+    return "".join(kept)
+
+
+def stripped(marked: MarkedText) -> MarkedText:
+    """Without white space at both ends."""
+    text = marked.text.strip()
+    if len(text) == len(marked.text):
+        return marked
+    offset = len(marked.text) - len(marked.text.lstrip())
+    spans = []
+    for span in marked.spans:
+        start, end = max(0, span.start - offset), min(len(text), span.end - offset)
+        if start < end:
+            spans.append(Span(start, end, span.mark))
+    return MarkedText(text, tuple(spans))
+
+
+def inside(spans: tuple[Span, ...], position: int) -> bool:
+    """Whether a position lies in one of the spans, which must not overlap."""
+    index = bisect_right(spans, position, key=lambda span: span.start) - 1
+    return index >= 0 and position < spans[index].end

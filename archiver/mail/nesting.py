@@ -1,0 +1,102 @@
+"""Keeps hostile HTML away from HTML5 parsers, all of which take quadratic time on deep nesting and on countless attributes.
+
+Text is never dropped: only tags are, beyond a depth that no one writes.
+"""
+
+import re
+from collections.abc import Iterator
+from itertools import accumulate
+
+from archiver.mail import limits
+
+_TAG_NAME = re.compile(r"<(/?[a-zA-Z][a-zA-Z0-9]*)")
+_ATTRIBUTE = re.compile(r"\s[^\s=]")
+_FEW_TAGS = 1_000
+_TAG_CHARS = 16 << 10
+_ATTRIBUTES = 500
+# Elements that never have content, and those that the next one of their kind closes.
+_FLAT = frozenset({
+    "area", "base", "br", "col", "embed", "frame", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr",
+    "p", "li", "td", "th", "tr", "dt", "dd", "option", "tbody", "thead", "tfoot", "html", "head", "body",
+})  # fmt: skip
+
+
+# Formatting is opened anew in each paragraph that follows (HTML, section 13.2.4.3), and lists are indented level by level.
+_REPEATED = frozenset({
+    "a", "b", "big", "code", "em", "font", "i", "nobr", "s", "small", "strike", "strong", "tt", "u",
+    "ul", "ol", "dl", "blockquote",
+})  # fmt: skip
+_REPEATED_DEPTH = 32
+
+
+class _Steps(dict[str, int]):
+    """Tag name to change of depth, worked out once per spelling."""
+
+    def __init__(self, only: frozenset[str] | None = None) -> None:
+        self._only = only
+
+    def __missing__(self, name: str) -> int:
+        element = name.lstrip("/").lower()
+        counts = element in self._only if self._only is not None else element not in _FLAT
+        step = 0 if not counts else -1 if name.startswith("/") else 1
+        if len(self) < 4096:
+            self[name] = step
+        return step
+
+
+_STEPS = _Steps()
+_REPEATED_STEPS = _Steps(_REPEATED)
+
+
+def cap_nesting(html: str) -> str:
+    """The same text with at most `limits.HTML_DEPTH` open elements and no tag with hundreds of attributes."""
+    if len(html) > _TAG_CHARS:
+        html = _without_huge_tags(html)
+    if html.count("<") <= _FEW_TAGS:
+        return html
+    tags = _TAG_NAME.findall(html)
+    deepest = max(accumulate(map(_STEPS.__getitem__, tags), _step), default=0)
+    if deepest <= _REPEATED_DEPTH:
+        return html
+    if deepest > limits.HTML_DEPTH or max(accumulate(map(_REPEATED_STEPS.__getitem__, tags), _step)) > _REPEATED_DEPTH:
+        return "".join(_shallow(html))
+    return html
+
+
+def _step(depth: int, change: int) -> int:
+    depth += change
+    return depth if depth > 0 else 0
+
+
+def _shallow(html: str) -> Iterator[str]:
+    at = depth = repeated = 0
+    for tag in _TAG_NAME.finditer(html):
+        if tag.start() < at:
+            continue
+        step, repeated_step = _STEPS[tag[1]], _REPEATED_STEPS[tag[1]]
+        is_beyond = _is_beyond(depth, step, limits.HTML_DEPTH) or _is_beyond(repeated, repeated_step, _REPEATED_DEPTH)
+        depth, repeated = _step(depth, step), _step(repeated, repeated_step)
+        if is_beyond:
+            yield html[at : tag.start()]
+            yield " "
+            end = html.find(">", tag.end())
+            at = end + 1 if end >= 0 else len(html)
+    yield html[at:]
+
+
+def _is_beyond(depth: int, step: int, limit: int) -> bool:
+    return (step > 0 and depth >= limit) or (step < 0 and depth > limit)
+
+
+def _without_huge_tags(html: str) -> str:
+    """A long tag is usual (an inline image); one with hundreds of attributes is an attack."""
+    pieces = html.split(">")
+    if max(map(len, pieces)) < _TAG_CHARS:
+        return html
+    for number, piece in enumerate(pieces):
+        if len(piece) < _TAG_CHARS:
+            continue
+        start = piece.rfind("<")
+        if start >= 0 and len(_ATTRIBUTE.findall(piece, start)) > _ATTRIBUTES:
+            pieces[number] = f"{piece[:start]}<span"
+    return ">".join(pieces)

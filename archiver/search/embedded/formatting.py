@@ -1,0 +1,194 @@
+"""Hits as they are shown: chosen attributes, marks, crops and the positions of matches."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from archiver.search.embedded.matching import Match, Matcher
+from archiver.search.embedded.rows import number_text
+from archiver.search.embedded.search_request import SearchRequest
+from archiver.search.embedded.text import WORD
+
+_CROP_STARTS = 100
+
+
+def select(document: dict[str, Any], names: list[str] | None) -> dict[str, Any]:
+    """The document with only these attributes (`a.b` reaches into objects)."""
+    if names is None or "*" in names:
+        return document
+    whole = set(names)
+    nested = [name.split(".") for name in names if "." in name and name not in document]
+    found = {
+        name: value
+        for name, value in document.items()
+        if name in whole or any(fnmatch.fnmatchcase(name, one) for one in names if "*" in one)
+    }
+    for path in nested:
+        _copy_path(document, path, found)
+    return found
+
+
+def _copy_path(source: Any, path: list[str], target: dict[str, Any]) -> None:
+    if not isinstance(source, dict) or path[0] not in source:
+        return
+    value = source[path[0]]
+    if len(path) == 1:
+        target[path[0]] = value
+    elif isinstance(value, dict):
+        inner = target.setdefault(path[0], {})
+        if isinstance(inner, dict):
+            _copy_path(value, path[1:], inner)
+    elif isinstance(value, list):
+        parts: list[dict[str, Any]] = [{} for _ in value]
+        for item, part in zip(value, parts, strict=True):
+            _copy_path(item, path[1:], part)
+        target[path[0]] = [part for part in parts if part]
+
+
+@dataclass(frozen=True, slots=True)
+class Formatter:
+    """Formats the hits of one search."""
+
+    request: SearchRequest
+    matcher: Matcher
+    displayed: list[str]
+
+    def show(self, document: dict[str, Any]) -> dict[str, Any]:
+        """A hit, without what concerns its score."""
+        visible = select(document, self.displayed)
+        retrieved = select(visible, self.request.attributes_to_retrieve)
+        hit = dict(retrieved)
+        crops = _crop_lengths(self.request)
+        highlights = self.request.attributes_to_highlight or []
+        if self.request.attributes_to_crop is not None or self.request.attributes_to_highlight is not None:
+            wanted = [*highlights, *crops]
+            both = {**retrieved, **(visible if "*" in wanted else select(visible, wanted))}
+            hit["_formatted"] = {name: self._format(name, value, highlights, crops) for name, value in both.items()}
+        if self.request.show_matches_position:
+            hit["_matchesPosition"] = self._positions(visible)
+        return hit
+
+    def _format(self, path: str, value: Any, highlights: list[str], crops: dict[str, int]) -> Any:
+        if isinstance(value, dict):
+            return {key: self._format(f"{path}.{key}", inner, highlights, crops) for key, inner in value.items()}
+        if isinstance(value, list):
+            return [self._format(path, item, highlights, crops) for item in value]
+        if value is None or isinstance(value, bool):
+            return value
+        text = value if isinstance(value, str) else number_text(value)
+        crop = next((length for name, length in crops.items() if _names(name, path)), None)
+        mark = any(_names(name, path) for name in highlights)
+        if not mark and crop is None:
+            return text
+        matches = self.matcher.find(text)
+        start, end = (0, len(text)) if crop is None else crop_window(text, matches, crop)
+        shown = self._marked(text, matches, start, end) if mark else text[start:end]
+        marker = self.request.crop_marker
+        return f"{marker if start > 0 else ''}{shown}{marker if end < len(text) else ''}"
+
+    def _marked(self, text: str, matches: list[Match], start: int, end: int) -> str:
+        parts: list[str] = []
+        place = start
+        for match in matches:
+            if match.start < start or match.end > end:
+                continue
+            parts.extend(
+                (
+                    text[place : match.start],
+                    self.request.highlight_pre_tag,
+                    text[match.start : match.end],
+                    self.request.highlight_post_tag,
+                )
+            )
+            place = match.end
+        parts.append(text[place:end])
+        return "".join(parts)
+
+    def _positions(self, document: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
+        """Starts and lengths in bytes of UTF-8, as Meilisearch counts them."""
+        found: dict[str, list[dict[str, Any]]] = {}
+        for path, indices, text in _texts("", document, []):
+            for match in self.matcher.find(text):
+                spot: dict[str, Any] = {
+                    "start": len(text[: match.start].encode()),
+                    "length": len(text[match.start : match.end].encode()),
+                }
+                if indices:
+                    spot["indices"] = indices
+                found.setdefault(path, []).append(spot)
+        return found
+
+
+def _names(name: str, path: str) -> bool:
+    return name == "*" or name == path or path.startswith(f"{name}.") or ("*" in name and fnmatch.fnmatchcase(path, name))
+
+
+def _crop_lengths(request: SearchRequest) -> dict[str, int]:
+    lengths: dict[str, int] = {}
+    for item in request.attributes_to_crop or []:
+        name, _, length = item.rpartition(":")
+        if name and length.isdigit():
+            lengths[name] = int(length)
+        else:
+            lengths[item] = request.crop_length
+    return lengths
+
+
+def crop_window(text: str, matches: list[Match], length: int) -> tuple[int, int]:
+    """The stretch of `length` words that holds the most different units, then the most matches, then comes first."""
+    if length == 0:
+        return 0, len(text)
+    best: tuple[int, int] | None = None
+    best_value = (0, 0)
+    for place, match in enumerate(matches[:_CROP_STARTS]):
+        end = _words_on(text, match.start, length)
+        inside = [other for other in matches[place : place + length] if other.end <= end]
+        value = (len({other.unit for other in inside}), len(inside))
+        if value > best_value:
+            best, best_value = (match.start, inside[-1].end), value
+    start, end = best or (0, 0)
+    missing = length - sum(1 for _ in WORD.finditer(text, start, end))
+    if missing > 0 and start > 0:
+        start = _words_back(text, start, missing // 2)
+    end = max(end, _words_on(text, start, length))
+    if end == len(text):
+        counted = sum(1 for _ in WORD.finditer(text, start))
+        start = _words_back(text, start, length - counted)
+    return start, end
+
+
+def _words_on(text: str, start: int, count: int) -> int:
+    """Where the text has `count` more words; its end when there are not more than that."""
+    words = list(islice(WORD.finditer(text, start), count + 1))
+    return len(text) if len(words) <= count else words[-2].end()
+
+
+def _words_back(text: str, end: int, count: int) -> int:
+    """Where `count` words before this place begin."""
+    if count <= 0:
+        return end
+    begin = max(0, end - 40 * count)
+    words = [match.start() for match in WORD.finditer(text, begin, end)]
+    if len(words) <= count:
+        return begin if begin == 0 else (words[1] if len(words) > 1 else end)
+    return words[-count]
+
+
+def _texts(path: str, value: Any, indices: list[int]) -> Iterator[tuple[str, list[int], str]]:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _texts(f"{path}.{key}" if path else key, inner, indices)
+    elif isinstance(value, list):
+        for place, item in enumerate(value):
+            yield from _texts(path, item, [*indices, place])
+    elif isinstance(value, str):
+        yield path, indices, value
+    elif value is not None and not isinstance(value, bool):
+        yield path, indices, number_text(value)
+
+
+Show = Callable[[dict[str, Any]], dict[str, Any]]

@@ -1,0 +1,183 @@
+"""Where the words of a query stand in a text: for marks, crops and positions.
+
+In most texts folding keeps every character at its place, and the words are simply looked for. Other texts are cut into words
+that are folded one by one. Words with typos are looked for where the word as it was typed is not found, among the different
+words of a text, and remembered for the next one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from archiver.search.embedded.query_terms import ParsedQuery, Unit
+from archiver.search.embedded.text import Segmenter, aligned, joins
+
+_WORDS = re.compile(r"[^\W_]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A stretch of a text that a unit of the query matches."""
+
+    start: int
+    end: int
+    unit: int
+
+
+@dataclass(slots=True)
+class Matcher:
+    """Finds the units of one query."""
+
+    parsed: ParsedQuery
+    segmenter: Segmenter
+    _sizes: dict[tuple[str, int], int] = field(default_factory=dict)
+
+    def find(self, text: str) -> list[Match]:
+        """The matches, in order and without overlaps."""
+        if not self.parsed.units:
+            return []
+        plain = aligned(text) if self.segmenter.plain else None
+        found = list(self._in_plain(plain) if plain is not None else self._in_words(text))
+        found.sort(key=lambda match: (match.start, -match.end))
+        clean: list[Match] = []
+        for match in found:
+            if not clean or match.start >= clean[-1].end:
+                clean.append(match)
+        return clean
+
+    def _in_plain(self, text: str) -> Iterator[Match]:
+        for number, unit in enumerate(self.parsed.units):
+            found = [match for run in (unit.words, *unit.others) for match in _plain_run(text, number, run, prefix=unit.prefix)]
+            yield from found
+            if unit.typos and not found:
+                for variant in set(_WORDS.findall(text)):
+                    size = self._size(variant, number, unit)
+                    if size:
+                        yield from _plain_variant(text, number, variant, size)
+
+    def _in_words(self, text: str) -> Iterator[Match]:
+        tokens = self.segmenter.tokens(text)
+        for number, unit in enumerate(self.parsed.units):
+            found = [
+                match for run in (unit.words, *unit.others) for match in _token_run(tokens, number, run, prefix=unit.prefix)
+            ]
+            yield from found
+            if unit.typos and not found:
+                for start, end, word in tokens:
+                    size = self._size(word, number, unit)
+                    if size:
+                        yield Match(start, _end(start, end, word, size), number)
+
+    def _size(self, word: str, number: int, unit: Unit) -> int:
+        key = (word, number)
+        size = self._sizes.get(key)
+        if size is None:
+            size = self._sizes[key] = matched_size(word, unit)
+        return size
+
+
+def _plain_run(text: str, number: int, words: tuple[str, ...], *, prefix: bool) -> Iterator[Match]:
+    """The words side by side; of the last one only the beginning is marked, if it goes on."""
+    first, last = words[0], len(words) - 1
+    place = text.find(first)
+    while place >= 0:
+        end = place + len(first)
+        if place == 0 or not _inside(text, place):
+            for step in range(1, last + 1):
+                if _inside(text, end):
+                    break
+                end = _skip_signs(text, end)
+                if not text.startswith(words[step], end):
+                    break
+                end += len(words[step])
+            else:
+                if prefix or not _inside(text, end):
+                    yield Match(place, end, number)
+        place = text.find(first, place + 1)
+
+
+def _inside(text: str, place: int) -> bool:
+    """Whether a word goes on across this place."""
+    return place < len(text) and joins(text[place - 1]) and joins(text[place])
+
+
+def _skip_signs(text: str, place: int) -> int:
+    while place < len(text) and not text[place].isalnum():
+        place += 1
+    return place
+
+
+def _plain_variant(text: str, number: int, word: str, size: int) -> Iterator[Match]:
+    for match in _plain_run(text, number, (word,), prefix=False):
+        yield Match(match.start, match.start + size, number)
+
+
+def _token_run(tokens: list[tuple[int, int, str]], number: int, words: tuple[str, ...], *, prefix: bool) -> Iterator[Match]:
+    last = len(words) - 1
+    final = words[last]
+    for place in range(len(tokens) - last):
+        word = tokens[place + last][2]
+        if word != final and not (prefix and word.startswith(final)):
+            continue
+        if all(tokens[place + step][2] == words[step] for step in range(last)):
+            start, end, _ = tokens[place + last]
+            yield Match(tokens[place][0], _end(start, end, word, len(final)), number)
+
+
+def _end(start: int, end: int, word: str, size: int) -> int:
+    """Where the mark ends: after `size` letters, where the folded word has as many letters as the written one."""
+    return end if size >= len(word) or end - start != len(word) else start + size
+
+
+def matched_size(token: str, unit: Unit) -> int:
+    """How many characters of a word of the text the unit's word accounts for; 0 when they do not match."""
+    word = unit.word
+    assert word is not None
+    if token == word:
+        return len(token)
+    if unit.prefix and token.startswith(word):
+        return len(word)
+    if not unit.typos or len(set(word).difference(token)) > unit.typos:
+        return 0
+    if distance(token, word, unit.typos) <= unit.typos:
+        return len(token)
+    if unit.prefix and len(token) > len(word):
+        for size in range(len(word) - unit.typos, len(word) + unit.typos + 1):
+            if distance(token[:size], word, unit.typos) <= unit.typos:
+                return min(size, len(token))
+    return 0
+
+
+def distance(left: str, right: str, limit: int) -> int:
+    """Edits between two words, a swap of neighbours counting as one; `limit + 1` when there are more."""
+    if abs(len(left) - len(right)) > limit:
+        return limit + 1
+    start = 0
+    shorter = min(len(left), len(right))
+    while start < shorter and left[start] == right[start]:
+        start += 1
+    end = 0
+    while end < shorter - start and left[-1 - end] == right[-1 - end]:
+        end += 1
+    left, right = left[start : len(left) - end], right[start : len(right) - end]
+    if not left or not right:
+        return max(len(left), len(right))
+    return _edits(left, right, limit)
+
+
+def _edits(left: str, right: str, limit: int) -> int:
+    two_ago: list[int] = []
+    before = list(range(len(right) + 1))
+    for row, one in enumerate(left, start=1):
+        current = [row]
+        for column, other in enumerate(right, start=1):
+            cost = min(before[column] + 1, current[-1] + 1, before[column - 1] + (one != other))
+            if row > 1 and column > 1 and one == right[column - 2] and left[row - 2] == other:
+                cost = min(cost, two_ago[column - 2] + 1)
+            current.append(cost)
+        if min(current) > limit:
+            return limit + 1
+        two_ago, before = before, current
+    return before[-1]

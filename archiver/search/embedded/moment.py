@@ -1,0 +1,26 @@
+"""Times and durations as Meilisearch writes them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+
+def now() -> str:
+    return datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def parse(text: str) -> datetime | None:
+    """An RFC 3339 moment, a moment without zone or a day (both UTC); None for anything else."""
+    try:
+        moment = datetime.fromisoformat(text.replace("Z", "+00:00").replace("z", "+00:00"))
+    except ValueError:
+        return None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def duration(start: str | None, end: str | None) -> str | None:
+    """The time between two moments, ISO 8601."""
+    first, last = parse(start) if start else None, parse(end) if end else None
+    if first is None or last is None:
+        return None
+    return f"PT{max(0.0, (last - first).total_seconds()):.6f}S"

@@ -1,0 +1,216 @@
+"""Sorting: from `attribute:asc` to columns, and hits in the order of sort keys and ranking rules together."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tantivy import DocAddress, Occur, Order, Query
+
+from archiver.search.embedded.catalog import IndexEntry
+from archiver.search.embedded.engine import Snapshot
+from archiver.search.embedded.errors import ApiError
+from archiver.search.embedded.filters import available
+from archiver.search.embedded.ranking import RankedQuery, Scale
+from archiver.search.embedded.settings import custom_rule
+from archiver.search.embedded.text import fold_value
+
+_SORT = re.compile(r"(?P<attribute>.+):(?P<order>asc|desc)")
+# up to so many hits are sorted by all keys; beyond it by the first one, and by the others inside the page
+SORT_ALL = 50_000
+_TIES = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A document that was found, and its score (None where nothing was ranked)."""
+
+    address: DocAddress
+    score: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class SortKey:
+    """One column to sort by."""
+
+    attribute: str
+    column: int
+    descending: bool
+
+    def field(self, kind: str) -> str:
+        return f"c{self.column}{kind}{'d' if self.descending else 'a'}"
+
+    @property
+    def order(self) -> Order:
+        return Order.Desc if self.descending else Order.Asc
+
+
+def parse_sort(entry: IndexEntry, wanted: Sequence[str] | None, code: str = "invalid_search_sort") -> list[SortKey]:
+    keys: list[SortKey] = []
+    sortable = entry.settings["sortableAttributes"]
+    for text in wanted or ():
+        match = _SORT.fullmatch(text.strip())
+        if match is None:
+            raise ApiError(
+                code, f"Invalid syntax for the sort parameter: expected expression ending by `:asc` or `:desc`, found `{text}`."
+            )
+        name = match["attribute"]
+        if name.startswith("_geo"):
+            raise ApiError(code, "Sorting by distance is not available in the embedded search server.")
+        if name not in sortable:
+            raise ApiError(code, f"Attribute `{name}` is not sortable. {available(sortable, 'sortable')}")
+        keys.append(SortKey(name, entry.engine.plan.columns.index(name), match["order"] == "desc"))
+    if keys and "sort" not in entry.settings["rankingRules"]:
+        raise ApiError(
+            code,
+            "You must specify where `sort` is listed in the rankingRules setting to use the sort parameter at search time.",
+        )
+    return keys
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A stretch of the ranking: either scored rules, or one sort key."""
+
+    divisor: int
+    key: SortKey | None
+
+
+def stages(entry: IndexEntry, keys: list[SortKey], scale: Scale) -> list[Stage]:
+    """The rules in their order: each key, with the scored rules that stand before it."""
+    rules = entry.settings["rankingRules"]
+    found: list[Stage] = []
+    for place, rule in enumerate(rules):
+        divisor = scale.before(rules[place:])
+        if rule == "sort":
+            found.extend(Stage(divisor, key) for key in keys)
+            continue
+        custom = custom_rule(rule)
+        if custom is not None and custom.attribute in entry.engine.plan.columns:
+            column = entry.engine.plan.columns.index(custom.attribute)
+            found.append(Stage(divisor, SortKey(custom.attribute, column, custom.descending)))
+    return found
+
+
+def by_key(snapshot: Snapshot, query: Query, key: SortKey, offset: int, limit: int) -> list[tuple[Any, DocAddress]]:
+    """Hits by one column: numbers, then texts, then documents without the attribute."""
+    found: list[tuple[Any, DocAddress]] = []
+    number, text = (Query.exists_query(key.field(kind)) for kind in "nt")
+    parts = (
+        (key.field("n"), key.order, [(Occur.Must, number)]),
+        (key.field("t"), key.order, [(Occur.MustNot, number), (Occur.Must, text)]),
+        ("seq", Order.Asc, [(Occur.MustNot, number), (Occur.MustNot, text)]),
+    )
+    skipped = offset
+    for field, order, conditions in parts:
+        wanted = limit - len(found)
+        if wanted <= 0:
+            break
+        part = Query.boolean_query([(Occur.Must, query), *conditions])
+        result = snapshot.searcher.search(part, wanted, count=True, order_by_field=field, order=order, offset=skipped)
+        found.extend((None if field == "seq" else value, address) for value, address in result.hits)
+        skipped = 0 if result.hits else max(0, skipped - result.count)  # type: ignore[attr-defined]
+    return found
+
+
+def sorted_hits(
+    snapshot: Snapshot, ranked: RankedQuery, query: Query, plan: list[Stage], total: int, offset: int, limit: int
+) -> list[Hit]:
+    """Hits in the order of all stages. `query` is the scored query with its filter."""
+    first = plan[0]
+    key_first = first.key is not None and first.divisor > ranked.scale.top
+    if key_first and (len(plan) == 1 or total > SORT_ALL) and first.key is not None:
+        return _by_first_key(snapshot, query, first.key, plan[1:], offset, limit)
+    reach = total if total <= SORT_ALL else offset + limit + _TIES
+    hits = snapshot.searcher.search(query, max(1, min(reach, total or 1)), count=False).hits
+    addresses = [address for _, address in hits]
+    keys = _ranks(snapshot, query, addresses, plan) if total <= SORT_ALL else _sort_values(snapshot, addresses, plan)
+    order = sorted(range(len(hits)), key=lambda place: _rank(hits[place][0], place, keys, plan))
+    return [Hit(hits[place][1], hits[place][0]) for place in order[offset : offset + limit]]
+
+
+def _by_first_key(snapshot: Snapshot, query: Query, key: SortKey, rest: list[Stage], offset: int, limit: int) -> list[Hit]:
+    hits = by_key(snapshot, query, key, offset, limit)
+    if not rest:
+        return [Hit(address, None) for _, address in hits]
+    values = _sort_values(snapshot, [address for _, address in hits], rest)
+    groups: dict[Any, int] = {}
+    for value, _ in hits:
+        groups.setdefault(value, len(groups))
+    order = sorted(range(len(hits)), key=lambda place: (groups[hits[place][0]], *(column[place] for column in values), place))
+    return [Hit(hits[place][1], None) for place in order]
+
+
+def _rank(score: float, place: int, keys: list[list[Any]], plan: list[Stage]) -> tuple[Any, ...]:
+    """A tuple that sorts like the rules: what is scored before a key, the key, and so on, then the rest of the score."""
+    parts: list[Any] = []
+    for stage, column in zip(plan, keys, strict=True):
+        parts.extend((-(round(score) // stage.divisor), column[place]))
+    return (*parts, -score, place)
+
+
+def _ranks(snapshot: Snapshot, query: Query, addresses: list[DocAddress], plan: list[Stage]) -> list[list[Any]]:
+    """For each stage and hit its place in the order of the key, equal for equal values."""
+    columns: list[list[Any]] = []
+    for stage in plan:
+        assert stage.key is not None
+        places: dict[tuple[int, int], int] = {}
+        groups: dict[Any, int] = {}
+        for value, address in by_key(snapshot, query, stage.key, 0, max(1, len(addresses))):
+            places[address.segment_ord, address.doc] = groups.setdefault(value, len(groups))
+        columns.append([places[address.segment_ord, address.doc] for address in addresses])
+    return columns
+
+
+def _sort_values(snapshot: Snapshot, addresses: list[DocAddress], plan: list[Stage]) -> list[list[Any]]:
+    """For each stage and hit: (kind, value), so that numbers come first, then texts, then nothing."""
+    columns: list[list[Any]] = []
+    for stage in plan:
+        key = stage.key
+        assert key is not None
+        numbers = snapshot.searcher.fast_field_values(key.field("n"), addresses) if addresses else []
+        columns.append(
+            [_comparable(snapshot, key, number, address) for number, address in zip(numbers, addresses, strict=True)]
+        )
+    return columns
+
+
+def _comparable(snapshot: Snapshot, key: SortKey, number: Any, address: DocAddress) -> tuple[int, Any]:
+    if number is not None:
+        return (0, -number if key.descending else number)
+    texts = _texts(snapshot.document(address), key.attribute.split("."))
+    if not texts:
+        return (2, 0)
+    return (1, _Reversed(max(texts)) if key.descending else min(texts))
+
+
+def sort_tuple(snapshot: Snapshot, keys: list[SortKey], address: DocAddress) -> tuple[Any, ...]:
+    """What a document is sorted by, comparable with documents of other searches."""
+    columns = _sort_values(snapshot, [address], [Stage(1, key) for key in keys])
+    return tuple(column[0] for column in columns)
+
+
+def _texts(value: Any, path: list[str]) -> list[str]:
+    if isinstance(value, list):
+        return [text for item in value for text in _texts(item, path)]
+    if path:
+        if not isinstance(value, dict):
+            return []
+        whole = ".".join(path)
+        if whole in value:
+            return _texts(value[whole], [])
+        return _texts(value.get(path[0]), path[1:])
+    if isinstance(value, bool):
+        return ["true" if value else "false"]
+    return [fold_value(value)] if isinstance(value, str) else []
+
+
+class _Reversed(str):
+    """A text that sorts the other way round."""
+
+    __slots__ = ()
+
+    def __lt__(self, other: str) -> bool:
+        return str.__gt__(self, other)

@@ -1,0 +1,217 @@
+"""What each kind of task does. Runs in the writer thread, one batch at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from archiver.search.embedded.catalog import Catalog, IndexEntry
+from archiver.search.embedded.engine import Transaction
+from archiver.search.embedded.errors import ApiError, index_not_found
+from archiver.search.embedded.filters import compile_filter
+from archiver.search.embedded.identity import checked_id, document_id, infer_primary_key
+from archiver.search.embedded.payload import read_documents
+from archiver.search.embedded.plan import Plan
+from archiver.search.embedded.settings import apply_change, full_settings
+from archiver.search.embedded.state import Row, State
+from archiver.search.embedded.tasks import Finish, TaskQueue
+
+
+class Processor:
+    """Executes batches. Everything that a task changes is durable before the task is called finished."""
+
+    def __init__(self, state: State, queue: TaskQueue, catalog: Catalog) -> None:
+        self._state = state
+        self._queue = queue
+        self._catalog = catalog
+        self._single: dict[str, Callable[[Row], None]] = {
+            "documentDeletion": self._delete_documents,
+            "settingsUpdate": self._update_settings,
+            "indexCreation": self._create_index,
+            "indexUpdate": self._update_index,
+            "indexDeletion": self._delete_index,
+            "indexSwap": self._swap_indexes,
+            "taskCancelation": self._cancel_tasks,
+            "taskDeletion": self._delete_tasks,
+        }
+
+    def run(self, batch: list[Row]) -> None:
+        if batch[0]["type"] == "documentAdditionOrUpdate":
+            self._add_documents(batch)
+        else:
+            self._single[batch[0]["type"]](batch[0])
+
+    def fail(self, batch: list[Row], error: ApiError) -> None:
+        """Ends a batch that could not be done; its index drops what was not committed."""
+        entry = self._catalog.find(batch[0]["index_uid"]) if batch[0]["index_uid"] else None
+        if entry is not None:
+            entry.engine.abandon_writer()
+        ends = [Finish(task["uid"], "failed", _nothing_done(task), error.body()) for task in batch]
+        self._queue.finish(ends)
+
+    # documents
+
+    def _add_documents(self, batch: list[Row]) -> None:
+        uid = batch[0]["index_uid"]
+        entry = self._catalog.find(uid)
+        if entry is None:
+            with self._state.transaction():
+                entry = self._catalog.create(uid, None)
+        transaction = entry.engine.begin()
+        primary_key = entry.primary_key
+        ends: list[Finish] = []
+        for task in batch:
+            try:
+                primary_key, count = self._add_one(task, primary_key, transaction)
+            except ApiError as error:
+                ends.append(Finish(task["uid"], "failed", _nothing_done(task), error.body()))
+            else:
+                ends.append(Finish(task["uid"], "succeeded", {**task["details"], "indexedDocuments": count}))
+        self._catalog.save_attributes(entry)
+        transaction.commit()
+        self._queue.finish(ends, lambda: self._catalog.update(uid, primary_key=primary_key))
+        self._catalog.reload(uid)
+
+    def _add_one(self, task: Row, primary_key: str | None, transaction: Transaction) -> tuple[str | None, int]:
+        request = task["request"]
+        documents = read_documents(self._queue.payload(task), request["format"], request["delimiter"])
+        wanted = request.get("primaryKey")
+        if primary_key is None:
+            if not documents and wanted is None:
+                return None, 0
+            primary_key = wanted or infer_primary_key(task["index_uid"], documents[0])
+        elif wanted is not None and wanted != primary_key:
+            raise ApiError(
+                "index_primary_key_already_exists",
+                f"Index `{task['index_uid']}`: Index already has a primary key: `{primary_key}`.",
+            )
+        ids = [document_id(document, primary_key) for document in documents]  # all of them before the first change
+        for one, document in zip(ids, documents, strict=True):
+            if request["partial"]:
+                document = {**(transaction.get(one) or {}), **document}
+            transaction.put(one, document)
+        return primary_key, len(documents)
+
+    def _delete_documents(self, task: Row) -> None:
+        entry = self._existing(task)
+        request = task["request"]
+        transaction = entry.engine.begin()
+        if request.get("all"):
+            deleted = transaction.delete_all()
+        elif "filter" in request:
+            query = compile_filter(entry, entry.engine.snapshot(), request["filter"], "invalid_document_filter")
+            deleted = transaction.delete_matching(query) if query is not None else 0
+        else:
+            deleted = sum(transaction.delete(checked_id(one)) for one in dict.fromkeys(request["ids"]))
+        transaction.commit()
+        end = Finish(task["uid"], "succeeded", {**task["details"], "deletedDocuments": deleted})
+        self._queue.finish([end], lambda: self._catalog.update(entry.uid))
+        self._catalog.reload(entry.uid)
+
+    # settings and indexes
+
+    def _update_settings(self, task: Row) -> None:
+        uid = task["index_uid"]
+        entry = self._catalog.find(uid)
+        if entry is None:
+            with self._state.transaction():
+                entry = self._catalog.create(uid, None)
+        explicit = {} if task["request"].get("reset") else apply_change(entry.explicit, task["request"]["change"])
+        plan = Plan.of(full_settings(explicit))
+        engine = entry.engine if plan == entry.engine.plan else self._catalog.rebuilt(entry, plan)
+        folder = engine.folder.name
+        self._catalog.save_attributes(entry)
+        self._queue.finish(
+            [Finish(task["uid"], "succeeded")], lambda: self._catalog.update(uid, settings=explicit, folder=folder)
+        )
+        self._catalog.reload(uid)
+        if engine is not entry.engine:
+            self._catalog.discard(entry.engine)
+
+    def _create_index(self, task: Row) -> None:
+        uid = task["index_uid"]
+        if self._catalog.find(uid) is not None:
+            raise ApiError("index_already_exists", f"Index `{uid}` already exists.")
+        self._queue.finish([Finish(task["uid"], "succeeded")], lambda: self._created(uid, task["request"].get("primaryKey")))
+
+    def _created(self, uid: str, primary_key: str | None) -> None:
+        self._catalog.create(uid, primary_key)
+
+    def _update_index(self, task: Row) -> None:
+        entry = self._existing(task)
+        request = task["request"]
+        primary_key, new_uid = request.get("primaryKey"), request.get("uid")
+        if primary_key and entry.primary_key not in (None, primary_key) and entry.engine.snapshot().searcher.num_docs:
+            raise ApiError(
+                "index_primary_key_already_exists",
+                f"Index `{entry.uid}`: Index already has a primary key: `{entry.primary_key}`.",
+            )
+        if new_uid and new_uid != entry.uid and self._catalog.find(new_uid) is not None:
+            raise ApiError("index_already_exists", f"Index `{new_uid}` already exists.")
+
+        def change() -> None:
+            self._catalog.update(entry.uid, primary_key=primary_key or entry.primary_key)
+            if new_uid and new_uid != entry.uid:
+                self._state.run("UPDATE indexes SET uid = ? WHERE uid = ?", [new_uid, entry.uid])
+
+        self._queue.finish([Finish(task["uid"], "succeeded")], change)
+        self._catalog.renamed(entry.uid, new_uid or entry.uid)
+
+    def _delete_index(self, task: Row) -> None:
+        entry = self._existing(task)
+        end = Finish(task["uid"], "succeeded", {"deletedDocuments": entry.engine.snapshot().searcher.num_docs})
+        self._queue.finish([end], lambda: _ignore(self._state.run("DELETE FROM indexes WHERE uid = ?", [entry.uid])))
+        self._catalog.drop(entry.uid)
+
+    def _swap_indexes(self, task: Row) -> None:
+        pairs = [(swap["indexes"][0], swap["indexes"][1], bool(swap.get("rename"))) for swap in task["request"]["swaps"]]
+        missing = [
+            uid
+            for left, right, rename in pairs
+            for uid in ((left,) if rename else (left, right))
+            if self._catalog.find(uid) is None
+        ]
+        if len(missing) == 1:
+            raise index_not_found(missing[0])
+        if missing:
+            raise ApiError("index_not_found", f"Indexes {', '.join(f'`{uid}`' for uid in missing)} not found.")
+        taken = [right for _, right, rename in pairs if rename and self._catalog.find(right) is not None]
+        if taken:
+            raise ApiError("index_already_exists", f"Index `{taken[0]}` already exists.")
+
+        def change() -> None:
+            for left, right, _ in pairs:
+                for before, after in ((left, "\x00swap"), (right, left), ("\x00swap", right)):
+                    self._state.run("UPDATE indexes SET uid = ? WHERE uid = ?", [after, before])
+
+        self._queue.finish([Finish(task["uid"], "succeeded")], change)
+        for left, right, rename in pairs:
+            self._catalog.renamed(left, right) if rename else self._catalog.swapped(left, right)
+
+    # tasks
+
+    def _cancel_tasks(self, task: Row) -> None:
+        uids = task["request"]["tasks"]
+        with self._state.transaction():
+            canceled = self._queue.cancel(uids, task["uid"])
+            self._queue.finish([Finish(task["uid"], "succeeded", {**task["details"], "canceledTasks": canceled})])
+
+    def _delete_tasks(self, task: Row) -> None:
+        with self._state.transaction():
+            deleted = self._queue.delete(task["request"]["tasks"])
+            self._queue.finish([Finish(task["uid"], "succeeded", {**task["details"], "deletedTasks": deleted})])
+
+    def _existing(self, task: Row) -> IndexEntry:
+        return self._catalog.get(task["index_uid"])
+
+
+def _ignore(value: Any) -> None:
+    """For lambdas that are called for what they do."""
+
+
+def _nothing_done(task: Row) -> dict[str, Any] | None:
+    details = dict(task["details"] or {})
+    for name in ("indexedDocuments", "deletedDocuments", "canceledTasks", "deletedTasks"):
+        if name in details:
+            details[name] = 0
+    return details or None

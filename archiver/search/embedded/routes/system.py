@@ -1,0 +1,115 @@
+"""Health, version, statistics, keys, and what this server does not play."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from archiver.search.embedded.call import Answer, Call, paged
+from archiver.search.embedded.catalog import IndexEntry
+from archiver.search.embedded.errors import ApiError, not_played
+
+VERSION = "1.50.0"
+_FEATURES = (
+    "metrics", "logsRoute", "editDocumentsByFunction", "containsFilter", "network", "getTaskDocumentsRoute",
+    "compositeEmbedders", "chatCompletions", "multimodal", "vectorStoreSetting", "dynamicSearchRules", "renderRoute",
+    "foreignKeys",
+)  # fmt: skip
+
+
+def health(call: Call) -> Answer:
+    return Answer({"status": "available"})
+
+
+def version(call: Call) -> Answer:
+    return Answer({"commitSha": "embedded", "commitDate": "unknown", "pkgVersion": VERSION})
+
+
+def stats(call: Call) -> Answer:
+    entries = [entry for entry in call.service.catalog.all() if call.permit.allows(entry.uid)]
+    size = sum(entry.engine.size_bytes() for entry in entries)
+    updates = [entry.updated_at for entry in entries]
+    answer = {
+        "databaseSize": size,
+        "usedDatabaseSize": size,
+        "lastUpdate": max(updates) if updates else None,
+        "indexes": {entry.uid: _index_stats(call, entry) for entry in entries},
+    }
+    damaged = call.service.state.note("damaged")
+    return Answer({**answer, "damaged": damaged} if damaged else answer)
+
+
+def index_stats(call: Call) -> Answer:
+    return Answer(_index_stats(call, call.service.catalog.get(call.uid)))
+
+
+def _index_stats(call: Call, entry: IndexEntry) -> dict[str, Any]:
+    snapshot = entry.engine.snapshot()
+    count = snapshot.searcher.num_docs
+    size = entry.engine.size_bytes()
+    return {
+        "numberOfDocuments": count,
+        "rawDocumentDbSize": size,
+        "avgDocumentSize": size // count if count else 0,
+        "isIndexing": call.service.queue.is_busy(entry.uid),
+        "numberOfEmbeddings": 0,
+        "numberOfEmbeddedDocuments": 0,
+        "fieldDistribution": snapshot.field_distribution(),
+    }
+
+
+def list_keys(call: Call) -> Answer:
+    call.service.keys.require_master_key()
+    keys = [call.service.keys.shown(key) for key in call.service.keys.all()]
+    return Answer(paged(keys, call, "api_key"))
+
+
+def get_key(call: Call) -> Answer:
+    call.service.keys.require_master_key()
+    return Answer(call.service.keys.shown(call.service.keys.find(call.path["key"])))
+
+
+def create_key(call: Call) -> Answer:
+    call.service.keys.require_master_key()
+    return Answer(call.service.keys.create(call.json()), 201)
+
+
+def update_key(call: Call) -> Answer:
+    call.service.keys.require_master_key()
+    return Answer(call.service.keys.update(call.path["key"], call.json()))
+
+
+def delete_key(call: Call) -> Answer:
+    call.service.keys.require_master_key()
+    call.service.keys.delete(call.path["key"])
+    return Answer(None, 204)
+
+
+def experimental_features(call: Call) -> Answer:
+    return Answer({**dict.fromkeys(_FEATURES, False), "containsFilter": True})
+
+
+def update_experimental_features(call: Call) -> Answer:
+    body = call.json()
+    if not isinstance(body, dict):
+        raise ApiError("bad_request", "Invalid value type: expected an object")
+    for name, wanted in body.items():
+        if name not in (*_FEATURES, "vectorStore"):
+            raise ApiError(
+                "bad_request", f"Unknown field `{name}`: expected one of {', '.join(f'`{one}`' for one in _FEATURES)}"
+            )
+        if wanted and name != "containsFilter":
+            raise not_played(f"The experimental feature `{name}`")
+    return experimental_features(call)
+
+
+def empty_list(call: Call) -> Answer:
+    return Answer({"results": [], "offset": 0, "limit": 20, "total": 0})
+
+
+def refused(what: str) -> Any:
+    """A handler for a part of Meilisearch that is not here."""
+
+    def handler(call: Call) -> Answer:
+        raise not_played(what)
+
+    return handler

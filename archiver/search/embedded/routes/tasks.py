@@ -1,0 +1,114 @@
+"""/tasks and /batches."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlencode
+
+from archiver.search.embedded import moment
+from archiver.search.embedded.call import Answer, Call
+from archiver.search.embedded.errors import ApiError
+from archiver.search.embedded.state import Row
+from archiver.search.embedded.task_filter import page, parse_filter
+from archiver.search.embedded.tasks import COLUMNS, shown, summary
+
+
+def list_tasks(call: Call) -> Answer:
+    rows, numbers = page(call.service.state, call.query, COLUMNS)
+    return Answer({"results": [shown(row) for row in rows], **numbers})
+
+
+def get_task(call: Call) -> Answer:
+    return Answer(shown(call.service.queue.get(_uid(call.path["task_uid"], "task"))))
+
+
+def cancel_tasks(call: Call) -> Answer:
+    return _on_matching(call, "taskCancelation", "canceledTasks", " AND status IN ('enqueued', 'processing')")
+
+
+def delete_tasks(call: Call) -> Answer:
+    return _on_matching(call, "taskDeletion", "deletedTasks", "")
+
+
+def _on_matching(call: Call, kind: str, counted: str, condition: str) -> Answer:
+    verb = "cancel" if kind == "taskCancelation" else "delete"
+    if not call.query:
+        raise ApiError(
+            "missing_task_filters",
+            f"Query parameters to filter the tasks to {verb} are missing. Available query parameters are: `uids`,"
+            " `indexUids`, `statuses`, `types`, `canceledBy`, `beforeEnqueuedAt`, `afterEnqueuedAt`, `beforeStartedAt`, "
+            "`afterStartedAt`, `beforeFinishedAt`, `afterFinishedAt`.",
+        )
+    found = parse_filter(call.query)
+    found.add(f"1{condition}")
+    uids = found.uids(call.service.state)
+    details = {"matchedTasks": len(uids), counted: None, "originalFilter": f"?{urlencode(dict(call.query))}"}
+    task = call.service.queue.enqueue(kind, None, {"tasks": uids}, details)
+    return Answer(summary(task), 200)
+
+
+def list_batches(call: Call) -> Answer:
+    state = call.service.state
+    limit = call.number("limit", 20, "invalid_task_limit")
+    top = call.number("from", 2**62, "invalid_task_from")
+    numbers = state.all(
+        "SELECT DISTINCT batch_uid AS n FROM tasks WHERE batch_uid IS NOT NULL AND batch_uid <= ? ORDER BY 1 DESC LIMIT ?",
+        [top, limit + 1],
+    )
+    total = (state.one("SELECT count(DISTINCT batch_uid) AS n FROM tasks") or {"n": 0})["n"]
+    uids = [row["n"] for row in numbers]
+    return Answer(
+        {
+            "results": [_batch(call, uid) for uid in uids[:limit]],
+            "total": total,
+            "limit": limit,
+            "from": uids[0] if uids else None,
+            "next": uids[limit] if len(uids) > limit else None,
+        }
+    )
+
+
+def get_batch(call: Call) -> Answer:
+    return Answer(_batch(call, _uid(call.path["batch_uid"], "batch")))
+
+
+def _batch(call: Call, uid: int) -> dict[str, Any]:
+    rows = call.service.state.all(f"SELECT {COLUMNS} FROM tasks WHERE batch_uid = ? ORDER BY uid", [uid])  # noqa: S608
+    if not rows:
+        raise ApiError("batch_not_found", f"Batch `{uid}` not found.")
+    details: dict[str, Any] = {}
+    for row in rows:
+        for name, value in (row["details"] or {}).items():
+            both = isinstance(value, int) and isinstance(details.get(name), int)
+            details[name] = details[name] + value if both else value
+    return {
+        "uid": uid,
+        "progress": None,
+        "details": details,
+        "stats": {
+            "totalNbTasks": len(rows),
+            "status": _counted(rows, "status"),
+            "types": _counted(rows, "type"),
+            "indexUids": _counted(rows, "index_uid"),
+        },
+        "duration": moment.duration(rows[0]["started_at"], rows[-1]["finished_at"]),
+        "startedAt": rows[0]["started_at"],
+        "finishedAt": rows[-1]["finished_at"],
+        "batchStrategy": "batched all enqueued tasks of the same kind for the same index",
+    }
+
+
+def _counted(rows: list[Row], column: str) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for row in rows:
+        if row[column] is not None:
+            counts[row[column]] = counts.get(row[column], 0) + 1
+    return counts
+
+
+def _uid(text: str, what: str) -> int:
+    if not text.isdigit():
+        raise ApiError(
+            f"invalid_{what}_uids", f"Invalid value in parameter `uids`: could not parse `{text}` as a positive integer"
+        )
+    return int(text)

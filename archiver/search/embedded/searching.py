@@ -1,0 +1,229 @@
+"""One search, from its request to its answer. Runs in a thread of the search pool."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from tantivy import Occur, Order, Query
+
+from archiver.search.embedded.catalog import IndexEntry
+from archiver.search.embedded.engine import Snapshot
+from archiver.search.embedded.errors import ApiError
+from archiver.search.embedded.facets import distribution, document_values, facet_attributes
+from archiver.search.embedded.filters import available, compile_filter
+from archiver.search.embedded.formatting import Formatter
+from archiver.search.embedded.matching import Matcher
+from archiver.search.embedded.ordering import Hit, parse_sort, sorted_hits, stages
+from archiver.search.embedded.plan import covered
+from archiver.search.embedded.query_terms import ParsedQuery, parse_query
+from archiver.search.embedded.ranking import RankedQuery, Ranker
+from archiver.search.embedded.search_request import SearchRequest
+
+_SCAN = 1_000  # hits that are read at a time where documents have to be looked at
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A search with everything compiled and nothing run yet."""
+
+    entry: IndexEntry
+    snapshot: Snapshot
+    request: SearchRequest
+    parsed: ParsedQuery
+    ranked: RankedQuery
+    scored: Query
+    matching: Query
+
+
+@dataclass(slots=True)
+class Found:
+    """The hits of one window, and how many there are in all."""
+
+    hits: list[Hit] = field(default_factory=list)
+    total: int = 0
+
+
+def prepare(entry: IndexEntry, request: SearchRequest, *, rules_filter: Any = None, degraded: bool = False) -> Prepared:
+    """`rules_filter` is the filter of a tenant token, which narrows every search."""
+    snapshot = entry.engine.snapshot()
+    filters = [compile_filter(entry, snapshot, one, "invalid_search_filter") for one in (request.filter, rules_filter)]
+    parsed = parse_query(request.q or "", entry.settings, snapshot.plan.segmenter)
+    ranked = _ranker(entry, snapshot, request, degraded=degraded).build(parsed, request.matching_strategy)
+    narrowing = [Query.const_score_query(one, 0.0) for one in filters if one is not None]
+    return Prepared(
+        entry,
+        snapshot,
+        request,
+        ranked.parsed,
+        ranked,
+        _narrowed(ranked.scored, narrowing),
+        _narrowed(ranked.matching, narrowing),
+    )
+
+
+def _narrowed(query: Query, narrowing: list[Query]) -> Query:
+    return Query.boolean_query([(Occur.Must, one) for one in (query, *narrowing)]) if narrowing else query
+
+
+def _ranker(entry: IndexEntry, snapshot: Snapshot, request: SearchRequest, *, degraded: bool) -> Ranker:
+    attributes = searchable_attributes(entry, snapshot)
+    restricted = request.attributes_to_search_on is not None and "*" not in request.attributes_to_search_on
+    if restricted:
+        wanted = request.attributes_to_search_on or []
+        searchable = entry.settings["searchableAttributes"]
+        for name in wanted:
+            if "*" not in searchable and not covered(name, searchable) and "*" not in name:
+                raise ApiError(
+                    "invalid_search_attributes_to_search_on",
+                    f"Attribute `{name}` is not searchable. {available(searchable, 'searchable')}",
+                )
+        attributes = [name for name in attributes if covered(name, wanted)]
+    ids = snapshot.attributes.ids
+    no_typos = entry.settings["typoTolerance"]["disableOnAttributes"]
+    return Ranker(
+        snapshot=snapshot,
+        attributes=tuple(ids[name] for name in attributes),
+        restricted=restricted,
+        no_typos_on=frozenset(ids[name] for name in attributes if covered(name, no_typos)),
+        rules=tuple(entry.settings["rankingRules"]),
+        degraded=degraded,
+    )
+
+
+def searchable_attributes(entry: IndexEntry, snapshot: Snapshot) -> list[str]:
+    """The attributes that documents have, best first."""
+    order = entry.settings["searchableAttributes"]
+    names = list(snapshot.attributes.names)
+    if "*" in order:
+        return names
+    found: list[str] = []
+    for one in order:
+        found.extend(name for name in names if covered(name, (one,)) and name not in found)
+    return found
+
+
+def run(prepared: Prepared) -> dict[str, Any]:
+    """The answer of `/indexes/{uid}/search`."""
+    begun = time.perf_counter()
+    request, entry = prepared.request, prepared.entry
+    offset, limit = request.window
+    found = find(prepared, offset, limit)
+    shown = format_hits(prepared, found.hits)
+    answer: dict[str, Any] = {"hits": shown, "query": request.q or "", "processingTimeMs": 0}
+    if request.is_paged:
+        answer.update(
+            hitsPerPage=limit if request.hits_per_page is None else request.hits_per_page,
+            page=1 if request.page is None else request.page,
+            totalPages=-(-found.total // limit) if limit else 0,
+            totalHits=found.total,
+        )
+    else:
+        answer.update(limit=request.limit, offset=request.offset, estimatedTotalHits=found.total)
+    if request.facets is not None:
+        names = facet_attributes(entry, prepared.snapshot, request.facets)
+        answer["facetDistribution"], answer["facetStats"] = distribution(entry, prepared.snapshot, prepared.matching, names)
+    answer["processingTimeMs"] = int((time.perf_counter() - begun) * 1000)
+    return answer
+
+
+def find(prepared: Prepared, offset: int, limit: int) -> Found:
+    """The hits of a window in their order, and the exact number of all."""
+    request, entry = prepared.request, prepared.entry
+    cap = entry.explicit.get("pagination", {}).get("maxTotalHits")
+    if cap is not None:
+        limit = max(0, min(limit, cap - offset))
+    distinct = request.distinct or entry.settings["distinctAttribute"]
+    if request.distinct is not None and not prepared.snapshot.plan.is_filterable(request.distinct):
+        raise ApiError(
+            "invalid_search_distinct",
+            f"Attribute `{request.distinct}` is not filterable and thus, cannot be used as distinct attribute."
+            f" {available(prepared.snapshot.plan.filterable, 'filterable')}",
+        )
+    if distinct:
+        found = _distinct(prepared, distinct, offset, limit)
+    elif request.ranking_score_threshold is not None:
+        kept = _above_threshold(prepared)
+        found = Found(kept[offset : offset + limit], len(kept))
+    else:
+        total = prepared.snapshot.count(prepared.matching)
+        found = Found(_ordered(prepared, total, offset, limit) if limit and offset < total else [], total)
+    if cap is not None:
+        found.total = min(found.total, cap)
+    return found
+
+
+def _ordered(prepared: Prepared, total: int, offset: int, limit: int) -> list[Hit]:
+    snapshot = prepared.snapshot
+    keys = parse_sort(prepared.entry, prepared.request.sort)
+    plan = stages(prepared.entry, keys, prepared.ranked.scale)
+    if plan:
+        return sorted_hits(snapshot, prepared.ranked, prepared.scored, plan, total, offset, limit)
+    if prepared.parsed.is_placeholder:
+        found = snapshot.searcher.search(
+            prepared.matching, limit, count=False, order_by_field="seq", order=Order.Asc, offset=offset
+        )
+        return [Hit(address, None) for _, address in found.hits]
+    found = snapshot.searcher.search(prepared.scored, limit, count=False, offset=offset)
+    return [Hit(address, score) for score, address in found.hits]
+
+
+def _above_threshold(prepared: Prepared) -> list[Hit]:
+    total = prepared.snapshot.count(prepared.matching)
+    wanted = prepared.request.ranking_score_threshold or 0.0
+    return [hit for hit in _ordered(prepared, total, 0, total) if ranking_score(prepared, hit) >= wanted] if total else []
+
+
+def _distinct(prepared: Prepared, attribute: str, offset: int, limit: int) -> Found:
+    """Only the best hit of each value. Every hit is looked at, because the total must be right."""
+    total = prepared.snapshot.count(prepared.matching)
+    threshold = prepared.request.ranking_score_threshold
+    seen: set[str] = set()
+    kept: list[Hit] = []
+    for start in range(0, total, _SCAN):
+        for hit in _ordered(prepared, total, start, _SCAN):
+            if threshold is not None and ranking_score(prepared, hit) < threshold:
+                continue
+            values = document_values(prepared.snapshot.document(hit.address), attribute)
+            if not seen.intersection(values):
+                seen.update(values)
+                kept.append(hit)
+    return Found(kept[offset : offset + limit], len(kept))
+
+
+def ranking_score(prepared: Prepared, hit: Hit) -> float:
+    """Between 0 and 1; 1 where nothing was asked for."""
+    top = prepared.ranked.scale.top
+    if hit.score is None or prepared.parsed.is_placeholder or not top:
+        return 1.0
+    return round(min(1.0, max(0.0, hit.score / top)), 6)
+
+
+def format_hits(prepared: Prepared, hits: list[Hit]) -> list[dict[str, Any]]:
+    matcher = Matcher(prepared.parsed, prepared.snapshot.plan.segmenter)
+    formatter = Formatter(prepared.request, matcher, prepared.entry.settings["displayedAttributes"])
+    shown: list[dict[str, Any]] = []
+    for hit in hits:
+        view = formatter.show(prepared.snapshot.document(hit.address))
+        if prepared.request.show_ranking_score:
+            view["_rankingScore"] = ranking_score(prepared, hit)
+        if prepared.request.show_ranking_score_details:
+            view["_rankingScoreDetails"] = _details(prepared, hit)
+        shown.append(view)
+    return shown
+
+
+def _details(prepared: Prepared, hit: Hit) -> dict[str, Any]:
+    if hit.score is None or prepared.parsed.is_placeholder:
+        return {}
+    scale = prepared.ranked.scale
+    details: dict[str, Any] = {}
+    for order, (rule, steps) in enumerate(scale.steps.items()):
+        digit = scale.digit(hit.score, rule)
+        details[rule] = {"order": order, "score": digit / steps if steps else 1.0}
+        if rule == "words":
+            details[rule].update(matchingWords=digit, maxMatchingWords=steps)
+        elif rule == "typo":
+            details[rule].update(typoCount=max(0, 2 * scale.digit(hit.score, "words") - digit) if "words" in scale.steps else 0)
+    return details

@@ -1,0 +1,67 @@
+"""What happened to messages at the source since the first run."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from connectors.base import ChangeKind, CopyChange
+from connectors.fake.mail import Folder
+from connectors.fake.settings import Trouble
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A message, wherever it lies."""
+
+    folder: Folder
+    position: int
+
+
+def find(folders: Sequence[Folder], key: str) -> Found | None:
+    for folder in folders:
+        position = folder.find(key)
+        if position is not None:
+            return Found(folder, position)
+    return None
+
+
+def moved_key(key: str, target: str) -> str:
+    """A move changes the key, as it does in IMAP."""
+    return f"{target}/{key.replace('/', '-')}"
+
+
+def absent(trouble: Trouble) -> frozenset[str]:
+    """Keys that are at the source no more."""
+    return frozenset(trouble.gone) | trouble.moved.keys()
+
+
+def arrived(trouble: Trouble, folders: Sequence[Folder], folder: Folder) -> Mapping[str, Found]:
+    """What was moved into this folder: its new key, and where it was."""
+    moved = {moved_key(key, target): find(folders, key) for key, target in trouble.moved.items() if target == folder.name}
+    return {key: found for key, found in moved.items() if found is not None}
+
+
+def changes(trouble: Trouble, folder: Folder) -> tuple[CopyChange, ...]:
+    """Of the messages that were in this folder."""
+    gone = [CopyChange(ChangeKind.GONE, key) for key in trouble.gone if folder.find(key) is not None]
+    moved = [
+        CopyChange(ChangeKind.MOVED, key, folder=target, new_provider_key=moved_key(key, target))
+        for key, target in trouble.moved.items()
+        if folder.find(key) is not None
+    ]
+    relabelled = [
+        CopyChange(ChangeKind.RELABELLED, key, labels=labels)
+        for key, labels in trouble.relabelled.items()
+        if folder.find(key) is not None
+    ]
+    return (*gone, *moved, *relabelled)
+
+
+def digest(trouble: Trouble) -> str:
+    """Empty without any change; other changes have another one."""
+    if not (trouble.gone or trouble.moved or trouble.relabelled):
+        return ""
+    told = trouble.model_dump_json(include={"gone", "moved", "relabelled"})
+    return hashlib.sha256(told.encode()).hexdigest()[:12]

@@ -1,0 +1,136 @@
+"""One mailbox on its way out of the fake: folder by folder, batch by batch."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from connectors.base import Batch, FailedMessage, FolderListing, Json, Known, RawMessage, Skipped
+from connectors.fake import changes
+from connectors.fake.changes import Found
+from connectors.fake.mail import Folder
+from connectors.fake.packing import Packer, size_of
+from connectors.fake.place import Place, read_place, state_key
+from connectors.fake.settings import FakeSettings, Trouble
+from connectors.fake.spool import Spool
+from connectors.selection import date_rule, folder_rule, rules_digest
+
+_KEYS_PER_QUESTION = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Mailbox:
+    """A mailbox with the trouble it is in."""
+
+    address: str
+    folders: tuple[Folder, ...]
+    settings: FakeSettings
+    trouble: Trouble
+    spool: Spool
+
+    def batches(self, state: Mapping[str, Json], known: Known) -> Iterator[Batch]:
+        for folder in self.folders:
+            yield from self._folder(folder, read_place(state, self.address, folder.name), known)
+
+    def again(self, keys: Collection[str]) -> Iterator[Batch]:
+        """The messages with these keys, once each. One that is not there any more has failed."""
+        packer = Packer(self.settings.batch_messages)
+        for key in dict.fromkeys(keys):
+            if key in self.trouble.gap and not self.trouble.gap_refetched:
+                continue
+            found = self._find(key)
+            if found:
+                got = replace(self._download(found.folder, found.position, again=True), provider_key=key)
+            else:
+                got = FailedMessage(key, "no longer at the source")
+            yield from _put(packer, got, {})
+        if not packer.empty:
+            yield packer.take()
+
+    def _folder(self, folder: Folder, stored: Place, known: Known) -> Iterator[Batch]:
+        rules = rules_digest(self.settings)
+        place = stored if stored.rules == rules else replace(stored, rules=rules, position=0)
+        first_run = place.listed < 0
+        absent = frozenset() if first_run else changes.absent(self.trouble)
+        arrived = {} if first_run else changes.arrived(self.trouble, self.folders, folder)
+        told = "" if first_run else changes.digest(self.trouble)
+        news = changes.changes(self.trouble, folder) if told != place.told else ()
+        packer = Packer(self.settings.batch_messages)
+        for start in range(place.position, folder.count(), _KEYS_PER_QUESTION):
+            end = min(start + _KEYS_PER_QUESTION, folder.count())
+            yield from self._stretch(folder, range(start, end), place, packer, known, absent)
+        if told != place.told:
+            yield from self._strangers(folder, arrived, packer, known)
+        keys = (folder.key(position) for position in range(folder.count()))
+        listing = FolderListing(folder.name, (*(key for key in keys if key not in absent), *arrived))
+        place = replace(place, position=folder.count(), told=told, listed=len(listing.provider_keys))
+        if place != stored or not packer.empty or self.settings.list_always:
+            yield packer.take(self._state(folder, place), listing, news)
+
+    def _strangers(self, folder: Folder, arrived: Mapping[str, Found], packer: Packer, known: Known) -> Iterator[Batch]:
+        """What was moved here and is not held under its old key either."""
+        old_keys = {self._key(found): new_key for new_key, found in arrived.items()}
+        held = known([*arrived, *old_keys])
+        for old_key, new_key in old_keys.items():
+            if old_key not in held and new_key not in held:
+                found = arrived[new_key]
+                got = self._download(found.folder, found.position)
+                yield from _put(packer, replace(got, provider_key=new_key, folder=folder.name), {})
+
+    def _key(self, found: Found) -> str:
+        return found.folder.key(found.position)
+
+    def _stretch(
+        self, folder: Folder, positions: range, place: Place, packer: Packer, known: Known, absent: Collection[str]
+    ) -> Iterator[Batch]:
+        """Some positions of a folder. What is held already costs one question for all of them."""
+        unwanted = folder_rule(self.settings, folder.name, folder.role)
+        keys = [folder.key(position) for position in positions]
+        held = known(keys) if unwanted is None else set()
+        for position, key in zip(positions, keys, strict=True):
+            if key in held or key in absent:
+                continue
+            rule = unwanted or date_rule(self.settings, folder.received_at(position))
+            if rule:
+                packer.skip(Skipped(key, rule, folder.name))
+            elif key not in self.trouble.gap:
+                before = self._state(folder, replace(place, position=position))
+                yield from _put(packer, self._download(folder, position), before)
+            if packer.full:
+                yield packer.take(self._state(folder, replace(place, position=position + 1)))
+        if len(held) == _KEYS_PER_QUESTION:
+            yield packer.take(self._state(folder, replace(place, position=positions.stop)))
+
+    def _download(self, folder: Folder, position: int, again: bool = False) -> RawMessage | FailedMessage:
+        key = folder.key(position)
+        reason = folder.unreadable(position)
+        if reason:
+            return FailedMessage(key, reason, folder.name)
+        if not (again and self.trouble.poison_heals):
+            if key in self.trouble.poison:
+                return FailedMessage(key, "the server can't read this message", folder.name)
+            if key in self.trouble.poison_with_bytes:
+                data = folder.message(position).data
+                return FailedMessage(key, "the server sent less than it had announced", folder.name, data)
+        message = folder.message(position)
+        if self.trouble.large_bytes and key == (self.trouble.large_key or self.folders[0].key(0)):
+            message = self.spool.enlarged(message, self.trouble.large_bytes)
+        return self.spool.fitted(message)
+
+    def _find(self, key: str) -> Found | None:
+        moved = {changes.moved_key(old, target): old for old, target in self.trouble.moved.items()}
+        return changes.find(self.folders, moved.get(key, key))
+
+    def _state(self, folder: Folder, place: Place) -> dict[str, Json]:
+        return {state_key(self.address, folder.name): place.as_json()}
+
+
+def _put(packer: Packer, got: RawMessage | FailedMessage, before: dict[str, Json]) -> Iterator[Batch]:
+    """Adds it; if it has no room, gives the batch before it first."""
+    size = size_of(got) if isinstance(got, RawMessage) else len(got.data or b"")
+    if packer.full or not packer.room_for(size):
+        yield packer.take(before)
+    if isinstance(got, RawMessage):
+        packer.add(got, size)
+    else:
+        packer.fail(got)

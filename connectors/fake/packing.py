@@ -1,0 +1,80 @@
+"""Collects what was fetched until it is enough for a batch."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from connectors.base import (
+    BATCH_BYTES,
+    BATCH_SECONDS,
+    Batch,
+    CopyChange,
+    FailedMessage,
+    FolderListing,
+    Json,
+    RawMessage,
+    Skipped,
+)
+
+_REMARKS = 1000
+"""So many skipped and failed ones are enough for a batch, too."""
+
+
+def size_of(message: RawMessage) -> int:
+    if message.data is not None:
+        return len(message.data)
+    assert message.path is not None, "a message is either in memory or in a file"
+    return message.path.stat().st_size
+
+
+@dataclass(slots=True)
+class Packer:
+    """Call `room_for` before `add`, and `take` when it says no or when the packer is `full`."""
+
+    most_messages: int
+    most_bytes: int = BATCH_BYTES
+    messages: list[RawMessage] = field(default_factory=list)
+    skipped: list[Skipped] = field(default_factory=list)
+    failed: list[FailedMessage] = field(default_factory=list)
+    bytes: int = 0
+    began: float = field(default_factory=time.monotonic)
+
+    @property
+    def empty(self) -> bool:
+        return not (self.messages or self.skipped or self.failed)
+
+    @property
+    def full(self) -> bool:
+        return (
+            len(self.messages) >= self.most_messages
+            or self.bytes >= self.most_bytes
+            or len(self.skipped) + len(self.failed) >= _REMARKS
+            or (not self.empty and time.monotonic() - self.began >= BATCH_SECONDS)
+        )
+
+    def room_for(self, size_bytes: int) -> bool:
+        """A message that is larger than a batch may be gets one of its own."""
+        return self.bytes == 0 or self.bytes + size_bytes <= self.most_bytes
+
+    def add(self, message: RawMessage, size_bytes: int) -> None:
+        self.messages.append(message)
+        self.bytes += size_bytes
+
+    def fail(self, failed: FailedMessage) -> None:
+        self.failed.append(failed)
+        self.bytes += len(failed.data or b"")
+
+    def skip(self, skipped: Skipped) -> None:
+        self.skipped.append(skipped)
+
+    def take(
+        self,
+        state: dict[str, Json] | None = None,
+        listing: FolderListing | None = None,
+        changes: tuple[CopyChange, ...] = (),
+    ) -> Batch:
+        batch = Batch(tuple(self.messages), changes, tuple(self.skipped), tuple(self.failed), listing, state or {})
+        self.messages, self.skipped, self.failed, self.bytes = [], [], [], 0
+        self.began = time.monotonic()
+        return batch
