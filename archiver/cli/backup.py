@@ -12,7 +12,6 @@ from archiver.cli.archive import bar, opened
 from archiver.cli.connection import connected
 from archiver.cli.output import Json, console, print_json
 from archiver.config import load_settings
-from archiver.db import make_engine
 
 
 def backup(
@@ -32,12 +31,13 @@ def backup(
 
 def restore(
     source: Annotated[Path, typer.Argument(metavar="SOURCE", help="A folder that `archiver backup` has filled.")],
-    rebuild: Annotated[bool, typer.Option("--rebuild", help="Make the database anew from the packs, not from the dump.")] = False,
+    rebuild: Annotated[bool, typer.Option("--rebuild", help="Make the database from the packs, not from the dump.")] = False,
     json: Json = False,
 ) -> None:
     """Bring a backup into an empty data folder. The key files have to be in its `secrets` folder before."""
+    from archiver.db import make_engine
     from archiver.services import schema
-    from archiver.services.backup import load_dump
+    from archiver.services.backup import check_empty, load_dump
     from archiver.services.backup import restore as run
     from archiver.services.places import open_archive
     from archiver.services.rebuild import rebuild as rebuild_database
@@ -50,10 +50,11 @@ def restore(
         url = found.database_url.get_secret_value()
         engine = make_engine(url, "restore")
         try:
-            if not rebuild:
-                schema.empty(engine)
-                load_dump(source, url)
             schema.migrate(engine)
+            check_empty(engine)
+            if not rebuild:
+                load_dump(source, url)
+                schema.migrate(engine)
             archive = open_archive(found, engine)
             if rebuild:
                 rebuild_database(engine, archive)

@@ -39,7 +39,9 @@ def verify(
     else:
         for problem in report.problems:
             touched = f"; touches {len(problem.messages)} message(s): {', '.join(map(str, problem.messages[:5]))}"
-            console.print(f"[red]damage[/] {problem.pack} at {problem.offset}: {problem.what}{touched if problem.messages else ''}")
+            console.print(
+                f"[red]damage[/] {problem.pack} at {problem.offset}: {problem.what}{touched if problem.messages else ''}"
+            )
         for note in report.notes:
             console.print(f"[dim]note[/]   {note}")
         verdict = "The archive is whole." if report.is_healthy else f"{len(report.problems)} problem(s)."

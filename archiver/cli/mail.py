@@ -9,9 +9,8 @@ from typing import Annotated
 from uuid import UUID
 
 import typer
-from sqlalchemy import text
 
-from archiver.cli.archive import mailbox_of, opened
+from archiver.cli.archive import opened
 from archiver.cli.output import Json, console, print_json
 from archiver.errors import UsageError
 
@@ -22,7 +21,7 @@ def show(
     json: Json = False,
 ) -> None:
     """Show a message: what it is and where it lies, or with --raw its original bytes."""
-    from archiver.services.export import raw_message
+    from archiver.services.export import message_summary, raw_message
 
     with opened("show") as at:
         if raw:
@@ -30,26 +29,15 @@ def show(
                 sys.stdout.buffer.write(piece)
             sys.stdout.buffer.flush()
             return
-        with at.engine.connect() as connection:
-            row = connection.execute(_MESSAGE, {"id": message}).mappings().one_or_none()
-            copies = connection.execute(_COPIES, {"id": message}).mappings().all()
-    if row is None:
-        raise UsageError(f"there is no message {message}")
+        summary = message_summary(at.engine, message)
     if json:
-        print_json({**row, "copies": [dict(copy) for copy in copies]})
+        print_json(summary)
         return
-    for name, value in row.items():
+    copies = summary.pop("copies")
+    for name, value in summary.items():
         console.print(f"{name:12} {value if value is not None else '-'}", markup=False)
     for copy in copies:
         console.print(f"{'copy':12} {copy['mailbox']} {copy['folder']} {' '.join(copy['labels'])}", markup=False)
-
-
-_MESSAGE = text("""
-    SELECT id, encode(sha256, 'hex') AS sha256, internet_message_id AS message_id, sort_at AS date, sender AS "from", subject,
-        size_bytes AS bytes, archived_at FROM messages WHERE id = :id""")
-_COPIES = text("""
-    SELECT b.address AS mailbox, c.folder, c.flags, c.labels, c.gone_at FROM message_copies c JOIN mailboxes b ON b.id = c.mailbox_id
-    WHERE c.message_id = :id AND c.deleted_at IS NULL ORDER BY b.address, c.folder""")
 
 
 def export(
@@ -61,6 +49,7 @@ def export(
 ) -> None:
     """Write messages, as they came in, into a zip or an mbox, with a manifest of their SHA-256 values."""
     from archiver.services.export import export as run
+    from archiver.services.export import find_mailbox
 
     if everything == (mailbox is not None):
         raise UsageError("say what to export: --all, or --mailbox ADDRESS")
@@ -68,7 +57,7 @@ def export(
     if kind not in ("zip", "mbox"):
         raise UsageError(f"--format={kind}: expected zip or mbox")
     with opened("export") as at:
-        done = run(at.engine, at.archive, output, kind, mailbox_of(at.engine, mailbox) if mailbox else None)
+        done = run(at.engine, at.archive, output, kind, find_mailbox(at.engine, mailbox) if mailbox else None)
     if json:
         print_json(asdict(done))
     else:
@@ -87,6 +76,7 @@ def delete(
 ) -> None:
     """Delete for good. The next sync or import does not bring it back; `archiver compact` gives the space back."""
     from archiver.services.delete import delete_mailbox_mail, delete_message
+    from archiver.services.export import find_mailbox
 
     if (message is None) == (mailbox is None):
         raise UsageError("say what to delete: a message's id, or --mailbox ADDRESS")
@@ -96,7 +86,7 @@ def delete(
         if message is not None:
             done = delete_message(at.engine, at.archive, message, reason)
         else:
-            done = delete_mailbox_mail(at.engine, at.archive, mailbox_of(at.engine, str(mailbox)), reason)
+            done = delete_mailbox_mail(at.engine, at.archive, find_mailbox(at.engine, str(mailbox)), reason)
     if json:
         print_json(asdict(done))
     else:

@@ -99,10 +99,10 @@ def kinds(json: Json = False) -> None:
                 "settings": {name: field.description or "" for name, field in kind.settings.model_fields.items()},
                 "secrets": list(kind.secrets.model_fields),
             }
-            for kind in sources.KINDS.values()
+            for kind in sources.kinds()
         ]
         return print_json({"kinds": shapes})
-    for kind in sources.KINDS.values():
+    for kind in sources.kinds():
         console.print(f"[bold]{kind.name}[/bold]  {kind.title}")
         table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2))
         for name, field in kind.settings.model_fields.items():

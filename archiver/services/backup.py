@@ -85,7 +85,8 @@ def restore(source: Path, data: Path, progress: Progress | None = None) -> int:
         path = source / "packs" / name
         if not path.exists() or path.stat().st_size < item["bytes"]:
             raise ArchiverError(f"the backup lacks {name}, or a part of it")
-        PackHead.decode(path.open("rb").read(PACK_HEADER_BYTES), name)
+        with path.open("rb") as file:
+            PackHead.decode(file.read(PACK_HEADER_BYTES), name)
         temporary = folder / f".{name}.new"
         shutil.copyfile(path, temporary)
         _sync(temporary)
@@ -97,9 +98,23 @@ def restore(source: Path, data: Path, progress: Progress | None = None) -> int:
     return len(listed)
 
 
+def check_empty(engine: Engine) -> None:
+    with engine.connect() as connection:
+        if connection.execute(text("SELECT EXISTS (SELECT 1 FROM messages) OR EXISTS (SELECT 1 FROM packs)")).scalar_one():
+            raise UsageError("restore wants an empty database: there are messages or packs in this one")
+
+
 def load_dump(source: Path, database_url: str) -> None:
     """Fills an empty database from the backup's dump."""
-    _run("pg_restore", "--no-owner", "--exit-on-error", "--single-transaction", f"--dbname={database_url}", str(source / DUMP))
+    _run(
+        "pg_restore",
+        "--no-owner",
+        "--clean",
+        "--if-exists",
+        "--single-transaction",
+        f"--dbname={database_url}",
+        str(source / DUMP),
+    )
 
 
 def _dump(database_url: str, path: Path) -> None:

@@ -13,7 +13,7 @@ import orjson
 import psycopg
 from psycopg.rows import namedtuple_row
 from sqlalchemy import Connection
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import DBAPIError, OperationalError
 
 from archiver.store.backend import SealedPack, Written
 from archiver.store.errors import StoreUnavailable
@@ -61,7 +61,7 @@ ADD_MESSAGES = """
         in_reply_to text, reference_ids text[], sent_at timestamptz, received_at timestamptz, sort_at timestamptz,
         date_origin text, sender text, sender_name text, subject text, size_bytes bigint, has_attachments boolean,
         defects jsonb)
-    ON CONFLICT (sha256) DO NOTHING RETURNING id"""
+    ON CONFLICT DO NOTHING RETURNING id"""
 
 ADD_PARTICIPANTS = """
     INSERT INTO participants (message_id, position, role, address, name)
@@ -196,7 +196,7 @@ class Pipeline:
             self._context.__exit__(kind, error, trace)
         except psycopg.Error as failure:
             if error is None:
-                raise OperationalError("a batch", None, failure) from failure
+                raise _told(failure) from failure
 
     def send(self, statement: str, **parameters: Any) -> Answer:
         """The rows are fetched later, or never."""
@@ -204,7 +204,7 @@ class Pipeline:
         try:
             cursor.execute(statement.encode(), {**self._common, **parameters})
         except psycopg.Error as failure:
-            raise OperationalError("a batch", None, failure) from failure
+            raise _told(failure) from failure
         self._sent.append(cursor)  # a cursor that is collected would lose its answer
         return cursor
 
@@ -215,7 +215,13 @@ class Pipeline:
         try:
             return cursor.fetchall()
         except psycopg.Error as failure:
-            raise OperationalError("a batch", None, failure) from failure
+            raise _told(failure) from failure
+
+
+def _told(failure: psycopg.Error) -> DBAPIError:
+    """As SQLAlchemy would say it, so that callers know one family of errors."""
+    lost = isinstance(failure, psycopg.OperationalError | psycopg.InterfaceError)
+    return (OperationalError if lost else DBAPIError)("a batch", None, failure)
 
 
 def rows(items: Sequence[Mapping[str, Any]] | Mapping[str, Any]) -> str:

@@ -20,11 +20,13 @@ from archiver.store.journal import Tombstones
 _COPIES_PER_TRANSACTION = 5_000
 
 _COPIES_OF_MESSAGE = text("""
-    SELECT id, message_id, mailbox_id, provider_key FROM message_copies
-    WHERE message_id = :message_id AND deleted_at IS NULL ORDER BY id LIMIT :limit FOR UPDATE""")
+    SELECT c.id, c.message_id, c.mailbox_id, c.provider_key, m.sha256
+    FROM message_copies c JOIN messages m ON m.id = c.message_id
+    WHERE c.message_id = :message_id AND c.deleted_at IS NULL ORDER BY c.id LIMIT :limit FOR UPDATE OF c""")
 _COPIES_OF_MAILBOX = text("""
-    SELECT id, message_id, mailbox_id, provider_key FROM message_copies
-    WHERE mailbox_id = :mailbox_id AND deleted_at IS NULL ORDER BY id LIMIT :limit FOR UPDATE""")
+    SELECT c.id, c.message_id, c.mailbox_id, c.provider_key, m.sha256
+    FROM message_copies c JOIN messages m ON m.id = c.message_id
+    WHERE c.mailbox_id = :mailbox_id AND c.deleted_at IS NULL ORDER BY c.id LIMIT :limit FOR UPDATE OF c""")
 _MARK = text("UPDATE message_copies SET deleted_at = :at, deleted_reason = :reason WHERE id = ANY(:ids)")
 
 # Locked first and judged in the next statement, which sees what those who held the rows have committed.
@@ -81,7 +83,7 @@ def _delete(engine: Engine, archive: Archive, what: dict[str, UUID], reason: str
             if not rows:
                 return Deleted(copies, messages)
             at = datetime.now(UTC)
-            places = tuple((row.mailbox_id, row.provider_key) for row in rows)
+            places = tuple((row.mailbox_id, row.provider_key, bytes(row.sha256)) for row in rows)
             written = archive.append([Tombstones(at, reason, actor, places).record()])
             batch_sql.run(connection, batch_sql.ADD_PACK, id=written.batch.pack_id, name=written.batch.pack_name)
             connection.execute(_MARK, {"at": at, "reason": reason, "ids": [row.id for row in rows]})

@@ -46,6 +46,42 @@ def raw_message(engine: Engine, archive: Archive, message_id: UUID) -> Iterator[
     return archive.stream(bytes(row.sha256))
 
 
+_MESSAGE = text("""
+    SELECT id, encode(sha256, 'hex') AS sha256, internet_message_id AS message_id, sort_at AS date, sender AS "from", subject,
+        size_bytes AS bytes, archived_at FROM messages WHERE id = :id""")
+_COPIES = text("""
+    SELECT b.address AS mailbox, c.folder, c.flags, c.labels, c.gone_at
+    FROM message_copies c JOIN mailboxes b ON b.id = c.mailbox_id
+    WHERE c.message_id = :id AND c.deleted_at IS NULL ORDER BY b.address, c.folder""")
+_MAILBOXES = text("SELECT id FROM mailboxes WHERE lower(address) = lower(:address) ORDER BY id")
+
+
+def message_summary(engine: Engine, message_id: UUID) -> dict[str, Any]:
+    """What a message is and where it lies."""
+    with engine.connect() as connection:
+        row = connection.execute(_MESSAGE, {"id": message_id}).mappings().one_or_none()
+        copies = connection.execute(_COPIES, {"id": message_id}).mappings().all()
+    if row is None:
+        raise UsageError(f"there is no message {message_id}")
+    return {**row, "copies": [dict(copy) for copy in copies]}
+
+
+def find_mailbox(engine: Engine, given: str) -> UUID:
+    """By its id, or by its address if only one source has it."""
+    try:
+        return UUID(given)
+    except ValueError:
+        pass
+    with engine.connect() as connection:
+        ids = connection.execute(_MAILBOXES, {"address": given}).scalars().all()
+    if not ids:
+        raise UsageError(f"there is no mailbox {given}")
+    if len(ids) > 1:
+        raise UsageError(f"{len(ids)} sources have a mailbox {given}: give its id, one of {', '.join(map(str, ids))}")
+    found: UUID = ids[0]
+    return found
+
+
 def export(engine: Engine, archive: Archive, target: Path, kind: str, mailbox_id: UUID | None = None) -> Exported:
     """Writes `target` beside itself first: what stands there under its name is whole. `kind` is zip or mbox."""
     temporary = target.with_name(f".{target.name}.{os.getpid()}")

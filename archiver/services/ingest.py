@@ -20,7 +20,7 @@ from sqlalchemy import Connection, Engine, text
 from archiver.errors import ArchiverError, UsageError
 from archiver.models.ids import message_uuid, uuid7
 from archiver.services import batch_sql as sql
-from archiver.services.intake import Intake, Item, Prepared, effective_changes, new_copies, prepare, read_batch
+from archiver.services.intake import Intake, Item, Prepared, effective_changes, new_copies, prepare, read_batch, version_keys
 from archiver.services.message_rows import MessageRows, describe
 from archiver.services.provider_keys import fit_key
 from archiver.store.archive import Archive
@@ -160,6 +160,9 @@ class _Transaction:
             self._check_fence()
             keys = {item.key for item in intake.items} | {fit_key(change.provider_key) for change in self.batch.changes}
             known = {row.provider_key: row for row in self.sql.ask(sql.FIND_COPIES, keys=sorted(keys))}
+            versions = version_keys(intake.items, known)
+            if versions:
+                known |= {row.provider_key: row for row in self.sql.ask(sql.FIND_COPIES, keys=sorted(versions))}
             copies = new_copies(intake.items, known)
             changes = effective_changes(self.batch, intake.items, known)
             changed = self._store(intake, copies, changes)

@@ -95,6 +95,15 @@ def _spooled(message: RawMessage) -> Spooled:
     return Spooled(message.path)
 
 
+def version_keys(items: Iterable[Item], known: Mapping[str, KnownCopy]) -> set[str]:
+    """Under which keys other bytes than the known ones would stand."""
+    return {
+        version_key(item.key, item.sha256)
+        for item in items
+        if item.key in known and known[item.key].message_id not in (None, message_uuid(item.sha256))
+    }
+
+
 def new_copies(items: Iterable[Item], known: Mapping[str, KnownCopy]) -> list[Item]:
     """What is not archived yet. Other bytes under a known key are a new copy, unless that copy was deleted here."""
     taken: dict[str, UUID | None] = {key: copy.message_id for key, copy in known.items()}
@@ -126,11 +135,12 @@ def effective_changes(batch: Batch, items: Iterable[Item], known: Mapping[str, K
     result = []
     for key, merged_change in merged.items():
         target = merged_change.new_provider_key
-        if target is not None and target in targets:
-            continue
+        if target is not None and target in targets:  # two copies can't become one
+            merged_change = Change(ChangeKind.GONE, key)
         if key in arriving - known.keys() or (key in known and _differs(merged_change, known[key])):
-            targets.add(target or key)
             result.append(merged_change)
+            if target is not None:
+                targets.add(target)
     return sorted(result, key=lambda change: change.provider_key)
 
 

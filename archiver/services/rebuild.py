@@ -57,15 +57,22 @@ _ADD_COPIES = """
     JOIN messages ON messages.id = x.m
     ON CONFLICT (mailbox_id, provider_key) DO NOTHING RETURNING message_id"""
 _MISSING = """
-    SELECT count(*) AS count FROM json_to_recordset(%(rows)s::json) AS x(m uuid)
+    SELECT m, k FROM json_to_recordset(%(rows)s::json) AS x(m uuid, k text)
     WHERE NOT EXISTS (SELECT 1 FROM messages WHERE messages.id = x.m)"""
 _ADD_PARTS = """
     INSERT INTO message_parts (message_id, part_sha256)
     SELECT m, decode(h, 'hex') FROM json_to_recordset(%(rows)s::json) AS x(m uuid, h text) JOIN messages ON messages.id = m
     ON CONFLICT DO NOTHING"""
-_BURY = text("""
-    UPDATE message_copies SET deleted_at = :at, deleted_reason = :reason
-    WHERE mailbox_id = :mailbox_id AND provider_key = ANY(:keys) AND deleted_at IS NULL""")
+# A copy whose message was compacted away has no row yet: without one, the next sync would bring it back.
+_BURY = """
+    INSERT INTO message_copies (id, mailbox_id, provider_key, folder, flags, labels, received_at, created_at, deleted_at,
+        deleted_reason)
+    SELECT i, m, k, coalesce(f, ''), coalesce(g, '{}'), coalesce(l, '{}'), r, %(at)s, %(at)s, %(reason)s
+    FROM json_to_recordset(%(rows)s::json) AS x(i uuid, m uuid, k text, f text, g text[], l text[], r timestamptz)
+    JOIN mailboxes ON mailboxes.id = m
+    ON CONFLICT (mailbox_id, provider_key) DO UPDATE
+    SET deleted_at = coalesce(message_copies.deleted_at, excluded.deleted_at), deleted_reason = excluded.deleted_reason
+    RETURNING 1"""
 _SHED = text("""
     UPDATE message_copies c SET message_id = NULL WHERE c.deleted_at IS NOT NULL AND NOT EXISTS (
         SELECT 1 FROM message_copies o WHERE o.message_id = c.message_id AND o.deleted_at IS NULL)""")
@@ -128,6 +135,10 @@ class _Rebuild:
         self.result = Rebuilt()
         self.journal: list[_Entry] = []
         self.postponed: list[_Arrival] = []
+        self.buried: set[tuple[UUID, UUID]] = set()
+        """Mailbox and message of each deleted copy."""
+        self.graves: dict[tuple[UUID, str], dict[str, Any]] = {}
+        """What is known of deleted copies whose message is gone."""
 
     def run(self, progress: Progress) -> Rebuilt:
         packs = list(self.archive.backend.packs())
@@ -242,8 +253,8 @@ class _Rebuild:
     # second pass: what happened, in order
 
     def _replay(self) -> None:
-        tombstones: list[Tombstones] = []
         self.journal.sort(key=lambda entry: (entry.at, entry.place.pack_id, entry.place.offset))
+        tombstones = self._read_tombstones()
         self._config()
         for entry in self.journal:
             decoded = self._decode(entry.place, entry.kind)
@@ -251,8 +262,6 @@ class _Rebuild:
                 self._copies(decoded)
             elif isinstance(decoded, Changes):
                 self._changes(decoded)
-            elif isinstance(decoded, Tombstones):
-                tombstones.append(decoded)
         for buried in tombstones:
             self._bury(buried)
 
@@ -263,6 +272,14 @@ class _Rebuild:
         if config is not None:
             with self.engine.begin() as connection:
                 restore_config(connection, config)
+
+    def _read_tombstones(self) -> list[Tombstones]:
+        entries_ = [entry for entry in self.journal if entry.kind is Kind.TOMBSTONE]
+        found = [item for item in (self._decode(entry.place, entry.kind) for entry in entries_) if item is not None]
+        for buried in found:
+            for mailbox_id, _, sha256 in buried.copies:
+                self.buried.add((mailbox_id, message_uuid(sha256)))
+        return found
 
     def _copies(self, batch: Occurrences) -> None:
         rows = [
@@ -283,7 +300,11 @@ class _Rebuild:
                 added = pipeline.ask(_ADD_COPIES, rows=sql.rows(rows))
                 missing = pipeline.ask(_MISSING, rows=sql.rows(rows))
         self.result.copies += len(added)
-        self.result.lost_copies += missing[0].count
+        for row in missing:
+            if (mailbox_id, row.m) not in self.buried:
+                self.result.lost_copies += 1
+            else:
+                self.graves[mailbox_id, row.k] = next(item for item in rows if item["k"] == row.k)
 
     def _changes(self, batch: Changes) -> None:
         rows = [
@@ -302,13 +323,13 @@ class _Rebuild:
             sql.run(connection, sql.CHANGE_COPIES, rows=sql.rows(rows), mailbox_id=mailbox_id, at=batch.at)
 
     def _bury(self, buried: Tombstones) -> None:
-        by_mailbox: dict[UUID, list[str]] = {}
-        for mailbox_id, key in buried.copies:
-            by_mailbox.setdefault(mailbox_id, []).append(key)
+        rows = [
+            {**self.graves.get((mailbox_id, key), {}), "i": uuid7(), "m": mailbox_id, "k": key}
+            for mailbox_id, key, _ in sorted(buried.copies)
+        ]
         with self.engine.begin() as connection:
-            for mailbox_id, keys in by_mailbox.items():
-                parameters = {"at": buried.at, "reason": buried.reason, "mailbox_id": mailbox_id, "keys": keys}
-                self.result.deleted_copies += connection.execute(_BURY, parameters).rowcount
+            done = sql.run(connection, _BURY, rows=sql.rows(rows), at=buried.at, reason=buried.reason)
+        self.result.deleted_copies += len(done)
 
 
 def _arrival(place: Place, seen: tuple[Occurrence, Occurrences] | None) -> _Arrival:

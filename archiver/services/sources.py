@@ -89,6 +89,10 @@ def all_sources(connection: Connection) -> list[Source]:
 # --- settings and secrets
 
 
+def kinds() -> list[Kind]:
+    return list(KINDS.values())
+
+
 def kind_of(name: str) -> Kind:
     if name not in KINDS:
         raise UsageError(f"there is no kind of source called {name!r}; there are: {', '.join(KINDS)}")

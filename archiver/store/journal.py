@@ -155,17 +155,17 @@ class Tombstones:
     at: datetime
     reason: str
     actor: str
-    copies: tuple[tuple[UUID, str], ...]
-    """Mailbox and provider key."""
+    copies: tuple[tuple[UUID, str, bytes], ...]
+    """Mailbox, provider key, and the SHA-256 of the message."""
 
     def record(self) -> Record:
-        copies = [[str(mailbox_id), key] for mailbox_id, key in self.copies]
+        copies = [[str(mailbox_id), key, sha256.hex()] for mailbox_id, key, sha256 in self.copies]
         return _record(Kind.TOMBSTONE, self.at, {"reason": self.reason, "actor": self.actor, "copies": copies})
 
     @classmethod
     def decode(cls, content: bytes) -> Tombstones:
         data = _load(content)
-        copies = tuple((UUID(mailbox_id), key) for mailbox_id, key in data["copies"])
+        copies = tuple((UUID(mailbox_id), key, bytes.fromhex(sha256)) for mailbox_id, key, sha256 in data["copies"])
         return cls(_time(data), data["reason"], data["actor"], copies)
 
 

@@ -58,13 +58,15 @@ class PackHead:
         spot = Spot(name, 0)
         if len(data) < PACK_HEADER_BYTES or data[:8] != PACK_MAGIC:
             raise Damage(spot, "this is no pack, or its header is destroyed")
-        _, version, _, pack_id, milliseconds, fingerprint, key_id, _ = _HEAD.unpack_from(data)
+        _, version, length, pack_id, milliseconds, fingerprint, key_id, _ = _HEAD.unpack_from(data)
+        if length != PACK_HEADER_BYTES and version == PACK_VERSION:
+            raise Damage(spot, "the pack header has a wrong length")
+        if length == PACK_HEADER_BYTES and _CRC.unpack_from(data, _HEAD.size)[0] != crc32c(data[: _HEAD.size]):
+            raise Damage(spot, "the pack header's checksum is wrong")
         if version != PACK_VERSION:
             raise UnknownVersion(
                 f"pack {name} is of version {version}; this program reads version {PACK_VERSION}. Use a newer one."
             )
-        if _CRC.unpack_from(data, _HEAD.size)[0] != crc32c(data[: _HEAD.size]):
-            raise Damage(spot, "the pack header's checksum is wrong")
         text = key_id.rstrip(b"\0").decode("ascii", "replace")
         return cls(UUID(bytes=pack_id), datetime.fromtimestamp(milliseconds / 1000, UTC), fingerprint, text)
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 
 from archiver.store import base64_lines
 from archiver.store.base64_lines import Lines
-from archiver.store.content import Raw
+from archiver.store.content import Memory, Raw, pieces
 
 MIN_PART_BYTES = 16 << 10
 _WINDOW_BYTES = 4 << 20
@@ -31,6 +32,10 @@ class Cut:
     start: int
     end: int
     lines: Lines | None
+    sha256: bytes
+    """Of the part as it is stored, and its size; its bytes too if the message is in memory."""
+    size: int
+    data: bytes | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +56,26 @@ def _cut(raw: Raw, body: _Body) -> Cut:
     if body.base64:
         end = _without_line_ends(raw, body.start, body.end)
         lines = base64_lines.find_lines(raw, body.start, end)
-        if lines is not None and all(piece is not None for piece in base64_lines.decode(raw, body.start, end, lines)):
-            return Cut(body.start, end, lines)
-    return Cut(body.start, body.end, None)
+        measured = _measure(raw, base64_lines.decode(raw, body.start, end, lines)) if lines else None
+        if measured is not None:
+            return Cut(body.start, end, lines, *measured)
+    measured = _measure(raw, pieces(raw, body.start, body.end))
+    assert measured is not None, "only decoding can fail"
+    return Cut(body.start, body.end, None, *measured)
+
+
+def _measure(raw: Raw, stored: Iterable[bytes | None]) -> tuple[bytes, int, bytes | None] | None:
+    """SHA-256, size and, of a message in memory, the bytes; None where a piece is None."""
+    digest, size, kept = hashlib.sha256(), 0, []
+    in_memory = isinstance(raw, Memory)
+    for piece in stored:
+        if piece is None:
+            return None
+        digest.update(piece)
+        size += len(piece)
+        if in_memory:
+            kept.append(piece)
+    return digest.digest(), size, b"".join(kept) if in_memory else None
 
 
 def _without_line_ends(raw: Raw, start: int, end: int) -> int:

@@ -6,6 +6,7 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import IO, cast
 
 from zstandard import ZstdDecompressor, ZstdError
 
@@ -60,7 +61,7 @@ class FrameReader:
         spot = Spot(pack.name, offset)
         data = pack.read_at(offset, min(max(length, HEADER_BYTES), IN_MEMORY_BYTES))
         header = decode_header(data[:HEADER_BYTES], spot)
-        if header.frame_length <= IN_MEMORY_BYTES:
+        if header.frame_length <= IN_MEMORY_BYTES and header.content_length <= IN_MEMORY_BYTES:
             missing = header.frame_length - len(data)
             if missing > 0:
                 data += pack.read_at(offset + len(data), missing)
@@ -111,15 +112,20 @@ class FrameReader:
 
     def _flow(self, header: Header, sha256: bytes, first: bytes, rest: Iterator[bytes], spot: Spot) -> Iterator[bytes]:
         digest, length = hashlib.sha256(), 0
-        flow = self._decompressor(header, spot).decompressobj() if header.codec == Codec.ZSTD else None
-        for body in _chain(first, rest):
-            try:
-                content = flow.decompress(body) if flow else body
-            except ZstdError as error:
-                raise Damage(spot, f"can't be decompressed ({error})", sha256) from error
-            digest.update(content)
-            length += len(content)
-            yield content
+        body = _Source(_chain(first, rest))
+        try:
+            # A frame may be small and its content huge: pieces of the content are bounded, too.
+            contents = (
+                self._decompressor(header, spot).read_to_iter(cast(IO[bytes], body))
+                if header.codec == Codec.ZSTD
+                else body.rest()
+            )
+            for content in contents:
+                digest.update(content)
+                length += len(content)
+                yield content
+        except ZstdError as error:
+            raise Damage(spot, f"can't be decompressed ({error})", sha256) from error
         if length != header.content_length:
             raise Damage(spot, "the content has the wrong length", sha256)
         if not header.flags & FLAG_RECIPE and digest.digest() != sha256:
@@ -208,6 +214,15 @@ class _Source:
     def __init__(self, pieces: Iterable[bytes]) -> None:
         self._pieces = iter(pieces)
         self._rest = b""
+
+    def read(self, length: int) -> bytes:
+        """Up to so many bytes; none at the end."""
+        return next(self.take(length), b"")
+
+    def rest(self) -> Iterator[bytes]:
+        if self._rest:
+            yield self._rest
+        yield from self._pieces
 
     def take(self, length: int) -> Iterator[bytes]:
         while length:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import struct
 from collections.abc import Iterable, Iterator
@@ -87,7 +86,10 @@ class PartContent:
 
     raw: Raw
     cut: Cut
-    size: int = 0
+
+    @property
+    def size(self) -> int:
+        return self.cut.size
 
     def pieces(self) -> Iterator[bytes]:
         if self.cut.lines is None:
@@ -130,27 +132,14 @@ def cut_message(raw: Raw) -> CutMessage | None:
     for cut in cuts:
         if cut.start > at:
             steps.append(Literal(cut.start - at))
-        sha256, content = _take(raw, cut)
-        parts.append((sha256, content))
-        steps.append(PartRef(sha256, content.size, cut.lines))
+        parts.append((cut.sha256, Memory(cut.data) if cut.data is not None else PartContent(raw, cut)))
+        steps.append(PartRef(cut.sha256, cut.size, cut.lines))
         at = cut.end
     if raw.size > at:
         steps.append(Literal(raw.size - at))
     head = Recipe(tuple(steps)).encode()
     literal = raw.size - sum(cut.end - cut.start for cut in cuts)
     return CutMessage(raw, head, len(head) + literal, tuple(cuts), tuple(parts))
-
-
-def _take(raw: Raw, cut: Cut) -> tuple[bytes, Content]:
-    content = PartContent(raw, cut)
-    if isinstance(raw, Memory):
-        data = b"".join(content.pieces())
-        return hashlib.sha256(data).digest(), Memory(data)
-    digest, size = hashlib.sha256(), 0
-    for piece in content.pieces():
-        digest.update(piece)
-        size += len(piece)
-    return digest.digest(), PartContent(raw, cut, size)
 
 
 def part_pieces(ref: PartRef, plain: Iterable[bytes]) -> Iterator[bytes]:

@@ -29,6 +29,7 @@ from archiver.store.keys import PackKeys
 from archiver.store.writer import PackWriter, pack_name
 
 _PREFIX = "packs/"
+_RETRY_SECONDS = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ class Bucket:
             settings.storage_s3_object_lock_days,
         )
 
-    def store(self) -> S3Store:
+    def store(self, retry_seconds: int = _RETRY_SECONDS) -> S3Store:
         return S3Store(
             self.name,
             endpoint=self.endpoint,
@@ -67,6 +68,7 @@ class Bucket:
             access_key_id=self.access_key_id,
             secret_access_key=self.secret_access_key.get_secret_value(),
             virtual_hosted_style_request=not self.force_path_style,
+            retry_config={"retry_timeout": timedelta(seconds=retry_seconds)},
             client_options={"allow_http": bool(self.endpoint and self.endpoint.startswith("http://"))},
         )
 
@@ -90,13 +92,22 @@ class Bucket:
 
 
 class S3Packs:
-    def __init__(self, bucket: Bucket, keys: PackKeys, trainer: Trainer, scratch: Path, cache: BlockCache) -> None:
+    def __init__(
+        self,
+        bucket: Bucket,
+        keys: PackKeys,
+        trainer: Trainer,
+        scratch: Path,
+        cache: BlockCache,
+        *,
+        retry_seconds: int = _RETRY_SECONDS,
+    ) -> None:
         self._bucket = bucket
         self._keys = keys
         self._trainer = trainer
         self._scratch = scratch
         self._cache = cache
-        self._store = bucket.store()
+        self._store = bucket.store(retry_seconds)
         self._sizes: dict[UUID, int] = {}
         scratch.mkdir(parents=True, exist_ok=True, mode=0o700)
 
@@ -132,6 +143,8 @@ class S3Packs:
 
         def fetch(offset: int, length: int) -> bytes:
             try:
+                if (offset, length) == (0, size):  # some servers answer a range of everything as if none was asked for
+                    return bytes(obstore.get(self._store, key).bytes())
                 return bytes(obstore.get_range(self._store, key, start=offset, length=length))
             except FileNotFoundError:
                 raise LostPack(name) from None

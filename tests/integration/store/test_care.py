@@ -1,0 +1,448 @@
+"""Care of the archive: verify finds what is broken, rebuild brings everything back, compaction and deletion lose nothing."""
+
+import hashlib
+import os
+import random
+import threading
+import zipfile
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from uuid import UUID
+
+import orjson
+import pytest
+from sqlalchemy import text
+
+from archiver.errors import UsageError, WrongKey
+from archiver.models import message_uuid, uuid7
+from archiver.secrets import Keyring
+from archiver.services.backup import backup, check_empty, load_dump, restore
+from archiver.services.compact import compact
+from archiver.services.delete import delete_mailbox_mail, delete_message
+from archiver.services.export import export, raw_message
+from archiver.services.rebuild import rebuild
+from archiver.services.snapshot import save_config
+from archiver.services.verify import verify
+from archiver.store.errors import NotStored
+from archiver.store.frames import Kind
+from connectors.base import Batch, ChangeKind, CopyChange, RawMessage
+from tests.integration.store.conftest import MAILBOX, SECOND, SOURCE, World
+from tests.store_world import Failing, mail
+
+ATTACHMENT = random.Random(7).randbytes(60_000)
+NOW = timedelta(0)
+
+
+def messages_of(*numbers: int) -> tuple[RawMessage, ...]:
+    received = datetime(2024, 3, 1, tzinfo=UTC)
+    return tuple(
+        RawMessage(
+            f"k{number}",
+            mail(number, attachment=ATTACHMENT if number % 5 == 0 else None),
+            folder="INBOX",
+            labels=("ä",),
+            received_at=received + timedelta(minutes=number),
+        )
+        for number in numbers
+    )
+
+
+def fill(world: World) -> None:
+    ingest = world.open()
+    for start in range(0, 60, 20):
+        ingest.store_batch(world.origin(), Batch(messages_of(*range(start, start + 20))))
+    ingest.store_batch(world.origin(SECOND), Batch(messages_of(1, 5, 70)))
+    changes = (
+        CopyChange(ChangeKind.MOVED, "k1", folder="Old", new_provider_key="Old1"),
+        CopyChange(ChangeKind.GONE, "k2"),
+        CopyChange(ChangeKind.RELABELLED, "k3", labels=("new",), flags=("\\Seen",)),
+    )
+    ingest.store_batch(world.origin(), Batch(changes=changes))
+    delete_message(world.engine, world.archive, id_of(4), "asked for")
+    delete_message(world.engine, world.archive, id_of(10), "asked for, with an attachment")
+
+
+def id_of(number: int) -> UUID:
+    return message_uuid(hashlib.sha256(messages_of(number)[0].data or b"").digest())
+
+
+def read_all(world: World) -> int:
+    rows = world.rows("SELECT sha256 FROM messages")
+    for row in rows:
+        assert hashlib.sha256(world.archive.read(bytes(row.sha256))).digest() == bytes(row.sha256)
+    return len(rows)
+
+
+# verify
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_a_whole_archive_is_healthy(world: World, full: bool) -> None:
+    world.limit_bytes = 60_000
+    fill(world)
+    seen: list[tuple[int, int]] = []
+    report = verify(world.engine, world.archive, full=full, progress=lambda done, total: seen.append((done, total)))
+    assert report.problems == []
+    assert report.packs == len(list(world.folder.iterdir())) > 1
+    assert seen[-1][0] == seen[-1][1]
+    if full:
+        live = world.value("SELECT sum(size_bytes) FROM messages")
+        assert report.raw_bytes >= live
+    again = verify(world.engine, world.archive, full=full, since=datetime(2020, 1, 1, tzinfo=UTC))
+    assert (again.packs, again.packs_skipped) == (0, report.packs)
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_flipped_bits_in_every_region_of_a_sealed_pack_are_found(world: World, full: bool) -> None:
+    world.limit_bytes = 90_000
+    fill(world)
+    world.archive.close()
+    path = next(path for path in sorted(world.folder.iterdir()) if not path.stat().st_mode & 0o200)
+    path.chmod(0o600)
+    whole = path.read_bytes()
+    positions = {row.position: row for row in world.rows("SELECT * FROM objects WHERE pack_id = :p", p=UUID(path.stem))}
+    places = [3, 9, 20, 40, 78, *range(100, len(whole), len(whole) // 40), len(whole) - 50, len(whole) - 20, len(whole) - 2]
+    for place in places:
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 0x10]) + whole[place + 1 :])
+        world.open()
+        try:
+            report = verify(world.engine, world.archive, full=full)
+            assert not report.is_healthy, place
+            hit = [row for at, row in positions.items() if at <= place < at + row.stored_bytes and row.kind == "message"]
+            told = {message_id for problem in report.problems for message_id in problem.messages}
+            live = {row.id for row in world.rows("SELECT id FROM messages")}
+            assert {message_uuid(bytes(row.sha256)) for row in hit} & live <= told
+        except WrongKey:
+            assert place < 80  # the key's fingerprint in the header of the pack
+        world.archive.close()
+
+
+def test_lost_packs_dictionaries_and_objects_are_named(world: World) -> None:
+    fill(world)
+    world.archive.close()
+    (path,) = world.folder.iterdir()
+    moved = path.rename(path.with_suffix(".away"))
+    world.open()
+    report = verify(world.engine, world.archive)
+    assert [problem.what for problem in report.problems] == ["the pack is missing"]
+    assert len(report.problems[0].messages) == world.value("SELECT count(*) FROM messages")
+    moved.rename(path)
+    os.truncate(path, path.stat().st_size - 3000)
+    report = verify(world.engine, world.archive)
+    assert any("too early" in problem.what for problem in report.problems)
+    with world.engine.begin() as connection:
+        connection.execute(text("DELETE FROM objects WHERE sha256 = (SELECT sha256 FROM messages LIMIT 1)"))
+    report = verify(world.engine, world.archive)
+    assert any("1 messages have no bytes" in problem.what for problem in report.problems)
+
+
+def test_the_tail_of_an_unfinished_batch_is_no_damage(world: World) -> None:
+    fill(world)
+    world.archive.close()
+    (path,) = world.folder.iterdir()
+    with path.open("ab") as file:
+        file.write(b"\xf6AF\x1e half a frame")
+    world.open()
+    report = verify(world.engine, world.archive, full=True)
+    assert report.is_healthy
+    assert any("unfinished batch" in note for note in report.notes)
+
+
+def test_a_lost_key_is_one_clear_error(world: World) -> None:
+    fill(world)
+    world.archive.close()
+    world.keyring = Keyring({"other": b"o" * 32})
+    world.open()
+    with pytest.raises(WrongKey, match="'test'"):
+        verify(world.engine, world.archive)
+
+
+# rebuild
+
+
+@pytest.mark.parametrize("limit", [40_000, 256 << 20])
+def test_rebuild_equals_the_original(world: World, new_world: Callable[..., World], limit: int) -> None:
+    world.limit_bytes = limit
+    fill(world)
+    expected = world.content()
+    world.archive.close()
+    rebuilt = new_world(empty=True, folder=world.folder)
+    rebuilt.open()
+    result = rebuild(rebuilt.engine, rebuilt.archive)
+    assert result.damage == []
+    assert result.lost_copies == 0
+    assert rebuilt.content() == expected
+    assert read_all(rebuilt) == len(expected["messages"])
+    assert verify(rebuilt.engine, rebuilt.archive, full=True).problems == []
+    again = rebuilt.open()
+    assert again.store_batch(rebuilt.origin(), Batch(messages_of(4, 10, 20))).archived == 0  # deleted ones stay deleted
+    assert again.store_batch(rebuilt.origin(), Batch(messages_of(99))).archived == 1
+    with pytest.raises(UsageError, match="empty database"):
+        rebuild(rebuilt.engine, rebuilt.archive)
+
+
+def test_rebuild_brings_back_what_is_set_up(world: World, new_world: Callable[..., World]) -> None:
+    fill(world)
+    with world.engine.begin() as connection:
+        connection.execute(text("UPDATE ingestion_sources SET settings = '{\"folders\": [\"INBOX\"]}', name = 'renamed'"))
+        connection.execute(text("INSERT INTO users (id, email, role) VALUES (:i, 'eve@x.org', 'auditor')"), {"i": uuid7()})
+    save_config(world.engine, world.archive)
+    rebuilt = new_world(empty=True, folder=world.folder)
+    rebuilt.open()
+    rebuild(rebuilt.engine, rebuilt.archive)
+    (source,) = rebuilt.rows("SELECT * FROM ingestion_sources")
+    assert (source.id, source.name, source.settings) == (SOURCE, "renamed", {"folders": ["INBOX"]})
+    assert (source.status, source.credentials) == ("paused", None)
+    assert rebuilt.value("SELECT role FROM users WHERE email = 'eve@x.org'") == "auditor"
+
+
+def test_rebuild_goes_past_damage_and_tells_it(world: World, new_world: Callable[..., World]) -> None:
+    fill(world)
+    world.archive.close()
+    (path,) = world.folder.iterdir()
+    spot = world.rows("SELECT position FROM objects WHERE kind = 'message' ORDER BY position OFFSET 7 LIMIT 1")[0].position
+    data = bytearray(path.read_bytes())
+    data[spot + 90] ^= 1
+    path.write_bytes(data)
+    rebuilt = new_world(empty=True, folder=world.folder)
+    rebuilt.open()
+    result = rebuild(rebuilt.engine, rebuilt.archive)
+    assert len(result.damage) == 1
+    assert str(spot) in result.damage[0]
+    assert result.lost_copies >= 1
+    assert result.messages == world.value("SELECT count(*) FROM messages") - 1
+
+
+# deletion
+
+
+def test_a_deleted_message_is_gone_and_no_sync_brings_it_back(world: World) -> None:
+    ingest = world.open()
+    ingest.store_batch(world.origin(), Batch(messages_of(1, 2)))
+    ingest.store_batch(world.origin(SECOND), Batch(messages_of(1)))
+    done = delete_message(world.engine, world.archive, id_of(1), "personal")
+    assert (done.copies, done.messages) == (2, 1)
+    with pytest.raises(NotStored):
+        world.archive.read(hashlib.sha256(messages_of(1)[0].data or b"").digest())
+    assert ingest.store_batch(world.origin(), Batch(messages_of(1, 2))).archived == 0
+    assert ingest.known(MAILBOX, ["k1"]) == {"k1"}
+    rows = world.rows("SELECT deleted_reason, message_id FROM message_copies WHERE deleted_at IS NOT NULL")
+    assert [(row.deleted_reason, row.message_id) for row in rows] == [("personal", None)] * 2
+    with pytest.raises(UsageError, match="there is no message"):
+        delete_message(world.engine, world.archive, id_of(1), "again")
+    with pytest.raises(UsageError, match="reason"):
+        delete_message(world.engine, world.archive, id_of(2), " ")
+
+
+def test_a_part_goes_with_its_last_message_and_a_message_with_its_last_copy(world: World) -> None:
+    ingest = world.open()
+    ingest.store_batch(world.origin(), Batch(messages_of(5, 10)))
+    ingest.store_batch(world.origin(SECOND), Batch(messages_of(10)))
+    assert delete_mailbox_mail(world.engine, world.archive, MAILBOX, "left the company").copies == 2
+    assert read_all(world) == 1
+    assert world.value("SELECT count(*) FROM objects WHERE kind = 'part'") == 1
+    assert delete_message(world.engine, world.archive, id_of(10), "all of it").messages == 1
+    assert world.value("SELECT count(*) FROM objects WHERE kind IN ('part', 'message')") == 0
+    ingest.store_batch(world.origin(SECOND), Batch((RawMessage("new", messages_of(10)[0].data),)))
+    assert read_all(world) == 1
+
+
+# compaction
+
+
+def test_compaction_drops_what_was_deleted_and_merges_small_packs(world: World) -> None:
+    world.limit_bytes = 30_000
+    fill(world)
+    delete_mailbox_mail(world.engine, world.archive, MAILBOX, "left")
+    before, size = world.content(), sum(path.stat().st_size for path in world.folder.iterdir())
+    done = compact(world.engine, world.archive, world.folder / "scratch", keep_retired=NOW, rest_seconds=0)
+    assert done.packs_after == 1 < done.packs_before
+    assert done.bytes_after < done.bytes_before
+    assert world.content() == before
+    assert read_all(world) == len(before["messages"])
+    done = compact(world.engine, world.archive, world.folder / "scratch", keep_retired=NOW, rest_seconds=0)
+    assert done.removed > 1
+    assert sum(path.stat().st_size for path in world.folder.glob("*.pack")) < size
+    assert verify(world.engine, world.archive, full=True).problems == []
+    deleted = hashlib.sha256(messages_of(4)[0].data or b"").digest()
+    tags = {world.archive.keys.active.content_tag(deleted)}
+    for pack_id in world.archive.backend.packs():
+        pack = world.archive.backend.open(pack_id)
+        assert not any(tag in pack.read_at(0, pack.size) for tag in tags)
+
+
+def test_a_compacted_archive_is_rebuilt_alike(world: World, new_world: Callable[..., World]) -> None:
+    world.limit_bytes = 30_000
+    fill(world)
+    compact(world.engine, world.archive, world.folder / "scratch", keep_retired=NOW, rest_seconds=0)
+    compact(world.engine, world.archive, world.folder / "scratch", keep_retired=NOW, rest_seconds=0)
+    expected = world.content()
+    world.archive.close()
+    rebuilt = new_world(empty=True, folder=world.folder)
+    rebuilt.open()
+    assert rebuild(rebuilt.engine, rebuilt.archive).damage == []
+    assert rebuilt.content() == expected
+
+
+def test_rekey_leaves_the_old_key_without_use(world: World) -> None:
+    world.limit_bytes = 60_000
+    fill(world)
+    before, old = world.content(), world.keyring
+    world.archive.close()
+    world.keyring = Keyring({**Keyring.generate().keys, **old.keys})
+    world.open()
+    compact(world.engine, world.archive, world.folder / "scratch", rekey=True, keep_retired=NOW, rest_seconds=0)
+    compact(world.engine, world.archive, world.folder / "scratch", rekey=True, keep_retired=NOW, rest_seconds=0)
+    world.archive.close()
+    world.keyring = Keyring({world.keyring.active: world.keyring.keys[world.keyring.active]})
+    world.open()
+    assert world.content() == before
+    assert read_all(world) == len(before["messages"])
+    assert verify(world.engine, world.archive, full=True).problems == []
+
+
+def test_compaction_that_is_aborted_anywhere_loses_nothing(new_world: Callable[..., World]) -> None:
+    fail_at = 0
+    while True:
+        world = new_world()
+        world.limit_bytes = 60_000
+        fill(world)
+        before = world.content()
+        world.archive.close()
+        files = Failing(fail_at)
+        world.open(files)
+        failed = False
+        try:
+            compact(world.engine, world.archive, world.folder / "scratch", keep_retired=NOW, rest_seconds=0)
+            compact(world.engine, world.archive, world.folder / "scratch", keep_retired=NOW, rest_seconds=0)
+        except Exception:
+            failed = True
+        world.archive.close()
+        world.open()
+        assert world.content() == before
+        assert read_all(world) == len(before["messages"])
+        compact(world.engine, world.archive, world.folder / "scratch", keep_retired=NOW, rest_seconds=0)
+        assert verify(world.engine, world.archive, full=True).problems == []
+        world.close()
+        fail_at += 1
+        if not failed and fail_at > files.count:
+            break
+    assert fail_at > 3
+
+
+def test_compaction_while_others_write_and_read(world: World) -> None:
+    world.limit_bytes = 50_000
+    fill(world)
+    ingest, stop, errors = world.open(), threading.Event(), []
+
+    def guarded(work: Callable[[], None]) -> threading.Thread:
+        def run() -> None:
+            try:
+                while not stop.is_set():
+                    work()
+            except Exception as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        return thread
+
+    numbers = iter(range(1000, 1_000_000, 5))
+    threads = [
+        guarded(lambda: void(ingest.store_batch(world.origin(), Batch(messages_of(next(numbers), next(numbers)))))),
+        guarded(lambda: void(read_all(world))),
+        guarded(lambda: void(read_all(world))),
+    ]
+    merged = 0
+    for _ in range(6):
+        merged += compact(world.engine, world.archive, world.folder / "scratch", keep_retired=NOW, rest_seconds=0).packs_before
+    stop.set()
+    for thread in threads:
+        thread.join(60)
+    assert errors == []
+    assert merged > 2
+    assert read_all(world) > 60
+    assert verify(world.engine, world.archive, full=True).problems == []
+
+
+def void(_: object) -> None:
+    return None
+
+
+# backup and export
+
+
+def test_backup_is_incremental_and_restores_to_the_same(world: World, new_world: Callable[..., World], tmp_path: Path) -> None:
+    world.limit_bytes = 60_000
+    fill(world)
+    url = world.engine.url.render_as_string(hide_password=False).replace("postgresql+psycopg", "postgresql")
+    first = backup(world.engine, world.archive, url, tmp_path / "backup")
+    assert first.packs == first.copied > 1
+    world.open().store_batch(world.origin(), Batch(messages_of(200, 201)))
+    second = backup(world.engine, world.archive, url, tmp_path / "backup")
+    assert second.copied <= 2 < second.packs
+    expected = world.content()
+    restored = new_world(empty=True, folder=tmp_path / "restored" / "packs")
+    assert restore(tmp_path / "backup", tmp_path / "restored") == second.packs
+    with pytest.raises(UsageError, match="holds packs already"):
+        restore(tmp_path / "backup", tmp_path / "restored")
+    check_empty(restored.engine)
+    load_dump(
+        tmp_path / "backup",
+        restored.engine.url.render_as_string(hide_password=False).replace("postgresql+psycopg", "postgresql"),
+    )
+    restored.engine.dispose()
+    restored.open()
+    assert restored.content() == expected
+    assert read_all(restored) == len(expected["messages"])
+    assert verify(restored.engine, restored.archive, full=True).problems == []
+    assert not any(b"k" * 32 in path.read_bytes() for path in (tmp_path / "backup").rglob("*") if path.is_file())
+
+
+def test_export_gives_the_original_bytes_and_a_manifest(world: World, tmp_path: Path) -> None:
+    fill(world)
+    done = export(world.engine, world.archive, tmp_path / "all.zip", "zip")
+    assert done.messages == world.value("SELECT count(*) FROM messages")
+    with zipfile.ZipFile(tmp_path / "all.zip") as archive:
+        lines = [orjson.loads(line) for line in archive.read("manifest.jsonl").splitlines()]
+        assert len(lines) == done.messages
+        for line in lines:
+            assert hashlib.sha256(archive.read(line["file"])).hexdigest() == line["sha256"]
+    part = export(world.engine, world.archive, tmp_path / "bob.zip", "zip", SECOND)
+    assert part.messages == 3
+    assert b"".join(raw_message(world.engine, world.archive, id_of(1))) == messages_of(1)[0].data
+    assert sorted(path.name for path in tmp_path.glob(".*")) == []
+
+
+def test_an_mbox_export_can_be_undone(world: World, tmp_path: Path) -> None:
+    tricky = b"Subject: x\n\nFrom the start\n>From here\n>>From there\nno newline"
+    world.open().store_batch(world.origin(), Batch((RawMessage("1", tricky),)))
+    export(world.engine, world.archive, tmp_path / "all.mbox", "mbox")
+    text_ = (tmp_path / "all.mbox").read_bytes()
+    assert text_.startswith(b"From MAILER-DAEMON ")
+    assert b"\n>From the start\n>>From here\n>>>From there\nno newline\n\n" in text_
+    assert (tmp_path / "all.mbox.manifest.jsonl").exists()
+
+
+def test_damage_in_one_message_does_not_stop_the_export(world: World, tmp_path: Path) -> None:
+    fill(world)
+    (path,) = world.folder.iterdir()
+    spot = world.rows("SELECT position FROM objects WHERE kind = 'message' ORDER BY position OFFSET 3 LIMIT 1")[0].position
+    data = bytearray(path.read_bytes())
+    data[spot + 90] ^= 1
+    path.write_bytes(data)
+    done = export(world.engine, world.archive, tmp_path / "all.zip", "zip")
+    assert len(done.failed) == 1
+    assert "damage in pack" in done.failed[0]["error"]
+    assert done.messages == world.value("SELECT count(*) FROM messages") - 1
+
+
+def test_extracted_text_can_be_kept_too(world: World) -> None:
+    from archiver.store.content import Memory
+    from archiver.store.encoder import Record
+
+    world.open()
+    sha256 = hashlib.sha256(b"text of a page").digest()
+    written = world.archive.append([Record(Kind.TEXT, sha256, Memory(b"text of a page"))])
+    assert written.batch.frames[-1].kind is Kind.TEXT

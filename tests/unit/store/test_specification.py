@@ -1,0 +1,103 @@
+"""docs/pack-format.md is enough to read a pack: a reader written from that page alone, on its example and on a real pack."""
+
+import base64
+import hashlib
+import hmac
+import json
+import random
+import re
+import struct
+from pathlib import Path
+
+import zstandard
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from google_crc32c import value as crc32c
+
+from tests.store_world import PackWorld, mail
+
+PAGE = Path(__file__).parents[3] / "docs" / "pack-format.md"
+
+
+def derive(key: bytes, what: str, length: int) -> bytes:
+    return HKDF(SHA256(), length, None, f"archiver pack v1 {what}".encode()).derive(key)
+
+
+def read_frame(data: bytes, at: int, key: bytes) -> tuple[int, int, int, bytes, bytes, int]:
+    """Kind, flags, dictionary, SHA-256, body as it is stored or compressed, and where the next frame begins."""
+    magic, version, kind, codec, flags, fingerprint, dictionary, length, tag, salt, size, crc, own = struct.unpack_from(
+        "<4sBBBB4sIQ16s16sQII", data, at
+    )
+    assert (magic, version) == (bytes.fromhex("f641461e"), 1)
+    assert own == crc32c(data[at : at + 68])
+    payload = data[at + 72 : at + 72 + size]
+    assert crc == crc32c(payload)
+    assert fingerprint == derive(key, "fingerprint", 4)
+    cipher = AESGCM(hmac.digest(derive(key, "encryption", 32), salt, "sha256"))
+    plain, chunks = b"", -(-size // (1048576 + 16))
+    for number in range(chunks):
+        nonce = salt[:7] + number.to_bytes(4, "big") + bytes([number == chunks - 1])
+        chunk = payload[number * 1048592 : (number + 1) * 1048592]
+        plain += cipher.decrypt(nonce, chunk, data[at : at + 56])
+    sha256, body = plain[:32], plain[32:]
+    assert tag == hmac.digest(derive(key, "content tag", 32), sha256, "sha256")[:16]
+    return kind | codec << 8, flags, dictionary, sha256, body, at + 72 + size
+
+
+def read_pack(data: bytes, key: bytes) -> dict[bytes, bytes]:
+    """All messages, by their SHA-256."""
+    assert data[:8] == b"ARCHPACK"
+    assert crc32c(data[:76]) == struct.unpack_from("<I", data, 76)[0]
+    at, dictionaries, parts, messages = 80, {}, {}, []
+    while at < len(data) and data[at : at + 8] != b"ARCHSEAL":
+        kind, flags, dictionary, sha256, body, at = read_frame(data, at, key)
+        if kind >> 8:
+            known = zstandard.ZstdCompressionDict(dictionaries[dictionary]) if dictionary else None
+            body = zstandard.ZstdDecompressor(dict_data=known).decompressobj().decompress(body)
+        match kind & 0xFF:
+            case 1:
+                messages.append((sha256, flags, body))
+            case 2:
+                parts[sha256.hex()] = body
+            case 7:
+                dictionaries[int.from_bytes(sha256[:4], "big")] = body
+    return {sha256: follow(body, parts) if flags & 1 else body for sha256, flags, body in messages}
+
+
+def follow(body: bytes, parts: dict[str, bytes]) -> bytes:
+    (length,) = struct.unpack_from("<I", body)
+    at, message = 4 + length, b""
+    for step in json.loads(body[4:at]):
+        match step:
+            case ["literal", size]:
+                message += body[at : at + size]
+                at += size
+            case ["part", sha256, _]:
+                message += parts[sha256]
+            case ["base64", sha256, _, line, eol]:
+                text = base64.b64encode(parts[sha256])
+                ending = {"lf": b"\n", "crlf": b"\r\n"}[eol]
+                message += ending.join(text[start : start + line] for start in range(0, len(text), line)) if line else text
+    return message
+
+
+def test_the_example_of_the_page() -> None:
+    block = re.search(r"## A worked example.*?```\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    assert block is not None
+    data = bytes.fromhex(block[1])
+    kind, _, _, sha256, body, end = read_frame(data, 0, bytes(range(32)))
+    assert (kind, body, end) == (1, b"Subject: hi\r\n\r\nhello\r\n", len(data))
+    assert sha256 == hashlib.sha256(body).digest()
+
+
+def test_a_real_pack_with_dictionary_recipes_and_a_large_frame(tmp_path: Path) -> None:
+    world = PackWorld(tmp_path)
+    chance = random.Random(3)
+    messages = [mail(number) for number in range(900)]
+    messages += [mail(901, attachment=chance.randbytes(50_000)), mail(902, attachment=chance.randbytes(5 << 20), eol="\n")]
+    for start in range(0, len(messages), 100):
+        world.store(*messages[start : start + 100])
+    (path,) = tmp_path.glob("*.pack")
+    found = read_pack(path.read_bytes(), next(iter(world.keyring.keys.values())))
+    assert found == {hashlib.sha256(message).digest(): message for message in messages}
