@@ -9,7 +9,7 @@ from random import Random
 from connectors.sample import documents
 from connectors.sample.people import COMPANY, DOMAIN, Person
 from connectors.sample.scenes import Note, Scene
-from connectors.sample.topics import SLOTS
+from connectors.sample.topics import OFFICE, SLOTS
 from connectors.sample.wire import Entity, Envelope, attachment
 
 
@@ -42,6 +42,7 @@ class Pen:
 
 def pen_for(scene: Scene, rng: Random) -> Pen:
     story = {name: rng.choice(words) for name, words in SLOTS.items()}
+    story["month"] = f"{scene.notes[0].sent_at:%B}"
     story["small"] = str(rng.randint(3, 24))
     story["number"] = str(rng.randint(40, 400))
     story["order"] = f"LW-{rng.randint(10000, 99999)}"
@@ -53,16 +54,23 @@ def pen_for(scene: Scene, rng: Random) -> Pen:
 def signature(person: Person) -> str:
     lines = [person.name, f"{person.role}, {person.company}" if person.role else person.company]
     if person.is_staff:
-        lines.append(f"www.{DOMAIN} · 3 Harbour Street")
+        lines.append(f"www.{DOMAIN} | we make light")
     return "\n-- \n" + "\n".join(line for line in lines if line) + "\n"
 
 
 def invoice(pen: Pen, seller: str, note: Note) -> Entity:
     number = pen.story["order"]
-    lines = [f"{seller}", "", f"Invoice {number}", f"Date: {note.sent_at:%d %B %Y}", f"To: {COMPANY}, 3 Harbour Street", ""]
+    lines = [f"{seller}", "", f"Invoice {number}", f"Date: {note.sent_at:%d %B %Y}", f"To: {COMPANY}, {_street(note)}", ""]
     lines += [f"{count} x {item}" for count, item in zip(pen.rng.choices(range(1, 40), k=4), _ITEMS, strict=True)]
     lines += ["", f"Total: {pen.story['amount']}", "Payable within 30 days, without deduction."]
     return attachment(f"invoice-{number}.pdf", "application/pdf", documents.pdf(lines))
+
+
+_DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
+
+
+def _street(note: Note) -> str:
+    return "3 Harbour Street" if note.sent_at.year >= OFFICE.last_year else "8 Mill Lane"
 
 
 _ITEMS = ("smoked glass shade, 30 cm", "brass base, brushed", "textile cable, 3 m", "socket E27 with switch")
@@ -80,15 +88,22 @@ def price_list() -> Entity:
     return attachment("price-list.pdf", "application/pdf", documents.pdf(lines))
 
 
-@lru_cache(maxsize=8)
-def agreement(topic: str) -> Entity:
+def quotation(pen: Pen) -> Entity:
+    paragraphs = (
+        f"{pen.story['number']} reading lights, with dimmer: {pen.story['amount']}",
+        "Delivered to your door. This offer is valid for thirty days.",
+    )
+    return attachment(f"quote-{pen.story['order']}.docx", _DOCX, documents.docx("Quote", paragraphs))
+
+
+@lru_cache(maxsize=1)
+def agreement() -> Entity:
     paragraphs = (
         "This agreement is made between Lantern Works and the landlord of 3 Harbour Street.",
         "The rooms are handed over swept, dry and with all keys.",
         "Lamps that are screwed to the ceiling stay; all others may be taken along.",
     )
-    kind = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
-    return attachment(f"agreement-{topic}.docx", kind, documents.docx("Agreement", paragraphs))
+    return attachment("agreement-harbour-street.docx", _DOCX, documents.docx("Agreement", paragraphs))
 
 
 @lru_cache(maxsize=16)

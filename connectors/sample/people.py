@@ -62,6 +62,8 @@ STAFF: tuple[Person, ...] = (
     _staff("Ines Keller", "ines.keller", "Finance", sorts=True),
 )
 ACCOUNTS = STAFF[5]
+SELLERS = {"de": 3, "fr": 7, "es": 8, "ja": 4, "zh": 4, "ar": 12, "ru": 9, "tr": 11}
+"""Who speaks which language, by place in STAFF."""
 
 CUSTOMERS: tuple[Person, ...] = (
     Person("Fiona Grant", "fiona.grant@harbourhotel.example", "Interior", "Harbour Hotel"),

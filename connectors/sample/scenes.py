@@ -16,7 +16,6 @@ from connectors.sample.topics import LIST, ORDER, WORK
 
 FIRST_AT = datetime(2021, 2, 1, tzinfo=UTC)
 _DAYS = 1950
-_UNREADABLE = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,24 +48,20 @@ class Stage:
 
     def __init__(self, seed: int, staff_count: int, scenes_count: int) -> None:
         self.staff = people.STAFF[:staff_count]
+        self._people = [person for person in self.staff if person is not people.ACCOUNTS]
         self.scenes_count = scenes_count
         self._seed = zlib.crc32(str(seed).encode())
         self._players: list[int] = []
-        self._special: dict[int, tuple[str, str]] = {}
-        for number, name in enumerate(BROKEN):
-            self._special[(2 * number + 1) * scenes_count // (2 * len(BROKEN))] = ("broken", name)
-        for number in range(_UNREADABLE):
-            self._special[(number + 1) * scenes_count // (_UNREADABLE + 1) + 2] = ("unreadable", "")
+        self._fixed = {(2 * place + 1) * scenes_count // (2 * len(_FIXED)): scene for place, scene in enumerate(_FIXED)}
 
     def random(self, number: int, purpose: int) -> Random:
         return Random((self._seed << 32) + number * 4 + purpose)  # noqa: S311
 
     def scene(self, number: int) -> Scene:
         rng = self.random(number, 0)
-        kind, topic = self._special.get(number) or (rng.choices(_KINDS, cum_weights=_WEIGHTS)[0], "")
+        kind, topic = self._fixed.get(number) or (rng.choices(_KINDS, cum_weights=_WEIGHTS)[0], "")
         day = FIRST_AT + timedelta(days=int(_DAYS * (number + rng.random()) / self.scenes_count))
-        day += timedelta(days=max(0, day.weekday() - 4) and 7 - day.weekday())
-        at = day + timedelta(seconds=rng.randrange(7 * 3600, 17 * 3600))
+        at = _weekday(day) + timedelta(seconds=rng.randrange(7 * 3600, 17 * 3600))
         topic, notes = _CASTS[kind](self, rng, at, topic)
         return Scene(number, kind, notes, topic)
 
@@ -82,19 +77,27 @@ class Stage:
         return sum(1 << number for number, person in enumerate(self.staff) if person in players)
 
     def some(self, rng: Random, least: int, most: int) -> list[Person]:
-        return rng.sample(self.staff, rng.randint(least, min(most, len(self.staff))))
+        """People who talk; a shared mailbox does not."""
+        return rng.sample(self._people, rng.randint(least, min(most, len(self._people))))
 
 
 Cast = tuple[str, tuple[Note, ...]]
 
 
 def _later(rng: Random, at: datetime) -> datetime:
-    """An answer: mostly the same day, sometimes after a weekend."""
-    return at + timedelta(minutes=int(min(rng.expovariate(1 / 300), 6000)) + 3, seconds=rng.randrange(60))
+    """An answer: mostly the same day, and never at night or on a weekend."""
+    at += timedelta(minutes=int(min(rng.expovariate(1 / 150), 6000)) + 3, seconds=rng.randrange(60))
+    if not 7 <= at.hour < 18:
+        at += timedelta(hours=(8 - at.hour) % 24)
+    return _weekday(at)
+
+
+def _weekday(at: datetime) -> datetime:
+    return at + timedelta(days=7 - at.weekday()) if at.weekday() > 4 else at
 
 
 def _work(stage: Stage, rng: Random, at: datetime, _: str) -> Cast:
-    topic = rng.choice(WORK)
+    topic = rng.choice([topic for topic in WORK if topic.first_year <= at.year <= topic.last_year])
     group = stage.some(rng, 2, 5)
     notes = [Note(group[0], tuple(group[1:2]), at, tuple(group[2:]))]
     for _number in range(rng.choice((0, 1, 1, 2, 2, 3, 5))):
@@ -120,9 +123,11 @@ def _order(stage: Stage, rng: Random, at: datetime, _: str) -> Cast:
     return ORDER.name, _dialogue(rng.choice(people.CUSTOMERS), inside, rng, at, rng.randint(1, 3))
 
 
-def _foreign(stage: Stage, rng: Random, at: datetime, _: str) -> Cast:
-    language = rng.choice(_LANGUAGES)
-    inside = stage.some(rng, 1, 2)
+def _foreign(stage: Stage, rng: Random, at: datetime, language: str) -> Cast:
+    language = language or rng.choice(_LANGUAGES)
+    seller = people.STAFF[people.SELLERS[language]]
+    inside = [seller] if seller in stage.staff else [stage.staff[0]]
+    inside += [person for person in stage.some(rng, 1, 1) if person not in inside and rng.random() < 0.5]
     return language, _dialogue(rng.choice(people.FOREIGN[language]), inside, rng, at, rng.randint(1, 3))
 
 
@@ -204,3 +209,14 @@ _CASTS: dict[str, Callable[[Stage, Random, datetime, str], Cast]] = {
 }
 _KINDS = tuple(_CASTS)[:-2]
 _WEIGHTS = (36, 52, 68, 75, 82, 86, 90, 93, 96, 97, 99, 100)
+
+_FIXED = sorted(
+    [
+        *(("broken", name) for name in BROKEN),
+        *(("foreign", language) for language in TONGUES),
+        *((kind, "") for kind in ("bounce", "draft", "travel", "spam", "invoice", "newsletter", "meeting", "list")),
+        *[("unreadable", "")] * 4,
+    ],
+    key=lambda scene: zlib.crc32(scene[1].encode() + scene[0].encode()),
+)
+"""What the smallest sample has, too, spread over the years."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from html import escape
 
 from connectors.sample.languages import TONGUES, Tongue
-from connectors.sample.pen import LOGO_ID, Pen, agreement, invoice, logo, photo, price_list, signature, table
+from connectors.sample.pen import LOGO_ID, Pen, agreement, invoice, logo, photo, price_list, quotation, signature, table
 from connectors.sample.people import COMPANY
 from connectors.sample.scenes import Note
 from connectors.sample.topics import LIST, ORDER, WORK, Topic
@@ -36,7 +36,7 @@ def order(pen: Pen, index: int) -> bytes:
     which = pen.rng.randrange(len(ORDER.openings))
     thanks = pen.rng.choice(ORDER.replies[len(ORDER.openings) :])
     bodies = [ORDER.openings[which], ORDER.replies[which], thanks][: index + 1]
-    return _letter(pen, bodies, ORDER.subjects[which], lambda: _confirmation(pen) if index == 1 and which < 2 else [])
+    return _letter(pen, bodies, ORDER.subjects[which], lambda: _confirmation(pen, which) if index == 1 else [])
 
 
 def mailing_list(pen: Pen, index: int) -> bytes:
@@ -135,7 +135,7 @@ def _alternative(pen: Pen, index: int, plain: Entity, body: str) -> Entity:
 def _brought_along(pen: Pen, attaches: str) -> list[Entity]:
     match attaches:
         case "plan":
-            return [agreement("harbour-street") if pen.rng.random() < 0.5 else photo(4)]
+            return [agreement() if pen.rng.random() < 0.5 else photo(4)]
         case "photo":
             return [photo(pen.rng.randrange(8))]
         case "table":
@@ -144,6 +144,13 @@ def _brought_along(pen: Pen, attaches: str) -> list[Entity]:
             return []
 
 
-def _confirmation(pen: Pen) -> list[Entity]:
-    confirmed = invoice(pen, COMPANY, pen.scene.notes[1])
-    return [confirmed, price_list()] if pen.rng.random() < 0.3 else [confirmed]
+def _confirmation(pen: Pen, which: int) -> list[Entity]:
+    """What the answers to an order and to a question for a quote speak of."""
+    match which:
+        case 0:
+            confirmed = invoice(pen, COMPANY, pen.scene.notes[1])
+            return [confirmed, price_list()] if pen.rng.random() < 0.5 else [confirmed]
+        case 1:
+            return [quotation(pen)]
+        case _:
+            return []

@@ -17,6 +17,8 @@ class Topic:
     replies: tuple[str, ...]
     attaches: str = ""
     """What the opening brings along."""
+    first_year: int = 2021
+    last_year: int = 2026
 
 
 OFFICE = Topic(
@@ -52,6 +54,8 @@ OFFICE = Topic(
         "One question: what happens with the old lamps in the cellar? There are at least {small} of them.",
     ),
     "plan",
+    first_year=2023,
+    last_year=2024,
 )
 LAMP = Topic(
     "lamp",
@@ -84,6 +88,7 @@ LAMP = Topic(
         "Lovely. I showed it to the people from the library and they want {small} of them.",
     ),
     "photo",
+    first_year=2022,
 )
 STOCK = Topic(
     "stock",
@@ -246,6 +251,5 @@ LIST = Topic(
 )
 SLOTS: dict[str, tuple[str, ...]] = {
     "weekday": ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday"),
-    "month": ("January", "March", "April", "May", "June", "September", "October", "November"),
     "team": ("sales", "design", "finance", "workshop", "logistics"),
 }

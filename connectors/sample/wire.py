@@ -6,7 +6,7 @@ import base64
 import binascii
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta, timezone
 from email.utils import format_datetime
 from functools import lru_cache
 from urllib.parse import quote
@@ -16,6 +16,10 @@ from connectors.sample.people import Person
 _WORD_CHARS = 14
 """So many characters always fit into an encoded word, in any charset."""
 _SPECIALS = frozenset('()<>[]:;@\\,."')
+
+
+_HOURS = {"en": 1, "de": 1, "fr": 1, "es": 1, "ja": 9, "zh": 8, "ar": 4, "ru": 3, "tr": 3}
+_ZONES = {language: timezone(timedelta(hours=hours)) for language, hours in _HOURS.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +79,7 @@ def message(envelope: Envelope, body: Entity) -> bytes:
         b"From: " + mailbox(envelope.sender, charset, raw),
         b"To: " + b",\r\n ".join(mailbox(person, charset, raw) for person in envelope.to),
         b"Subject: " + words(envelope.subject, charset, raw),
-        b"Date: " + format_datetime(envelope.sent_at).encode(),
+        b"Date: " + format_datetime(envelope.sent_at.astimezone(_ZONES[envelope.sender.language])).encode(),
         b"Message-ID: <%s>" % envelope.message_id.encode(),
     ]
     if envelope.cc:
