@@ -16,6 +16,7 @@ from connectors.base import (
     RawMessage,
     Skipped,
 )
+from connectors.errors import Unavailable
 
 _REMARKS = 1000
 """So many skipped and failed ones are enough for a batch, too."""
@@ -26,7 +27,10 @@ Got = RawMessage | FailedMessage
 
 def size_of(got: Got) -> int:
     if isinstance(got, RawMessage) and got.path is not None:
-        return got.path.stat().st_size
+        try:
+            return got.path.stat().st_size
+        except OSError as error:
+            raise Unavailable("the spooled message is gone") from error
     return len(got.data or b"")
 
 

@@ -14,8 +14,8 @@ from connectors.sample.languages import TONGUES
 from connectors.sample.people import Person
 from connectors.sample.topics import LIST, ORDER, WORK
 
-FIRST_AT = datetime(2021, 2, 1, tzinfo=UTC)
-_DAYS = 1950
+FIRST_AT = datetime(2020, 2, 3, tzinfo=UTC)
+_DAYS = 1850
 
 
 @dataclass(frozen=True, slots=True)

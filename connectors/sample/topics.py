@@ -17,8 +17,8 @@ class Topic:
     replies: tuple[str, ...]
     attaches: str = ""
     """What the opening brings along."""
-    first_year: int = 2021
-    last_year: int = 2026
+    first_year: int = 2020
+    last_year: int = 2030
 
 
 OFFICE = Topic(
@@ -54,8 +54,8 @@ OFFICE = Topic(
         "One question: what happens with the old lamps in the cellar? There are at least {small} of them.",
     ),
     "plan",
-    first_year=2023,
-    last_year=2024,
+    first_year=2022,
+    last_year=2023,
 )
 LAMP = Topic(
     "lamp",
@@ -88,7 +88,7 @@ LAMP = Topic(
         "Lovely. I showed it to the people from the library and they want {small} of them.",
     ),
     "photo",
-    first_year=2022,
+    first_year=2021,
 )
 STOCK = Topic(
     "stock",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -297,9 +299,38 @@ def test_journal_has_a_line_for_each_download(tmp_path: Path) -> None:
     assert [(line.address, line.key) for line in journal.read()] == [(BOX.address, key) for key in held.given]
 
 
+def test_settings_come_back_from_json(tmp_path: Path) -> None:
+    settings = FakeSettings.model_validate(
+        {
+            "trouble": '{"moved": {"INBOX/1": "Sent"}, "poison": "INBOX/2,INBOX/3", "throttle": {"seconds": 3}}',
+            "trouble_in": {"user1@*": {"hold_path": tmp_path, "relabelled": {"INBOX/1": "Red"}}},
+            "listing_fails": '{"error": "throttled", "times": 2}',
+            "memory_path": tmp_path,
+            "folders": "INBOX,Sent",
+            "date_from": "2020-01-01",
+        }
+    )
+    assert settings.trouble.poison == ("INBOX/2", "INBOX/3")
+    kept = settings.model_dump(mode="json", exclude_defaults=True)
+    assert FakeSettings.model_validate(json.loads(json.dumps(kept))) == settings
+
+
+def test_large_message_that_can_not_be_spooled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
+    assert batches_until(Unavailable, connect(trouble={"large_bytes": SPOOL_BYTES + 5})) == []
+
+
 @pytest.mark.parametrize(
     "settings",
-    [{"mailboxes": -1}, {"batch_messages": 201}, {"folders": []}, {"unknown": 1}, {"trouble": {"hangs": True}}, {"mode": "x"}],
+    [
+        {"mailboxes": -1},
+        {"batch_messages": 201},
+        {"folders": []},
+        {"unknown": 1},
+        {"trouble": {"hangs": True}},
+        {"mode": "x"},
+        {"trouble": "hang"},
+    ],
 )
 def test_wrong_settings_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
