@@ -67,7 +67,7 @@ class Mailbox:
 
     def _strangers(self, folder: Folder, arrived: Mapping[str, Found], packer: Packer, known: Known) -> Iterator[Batch]:
         """What was moved here and is not held under its old key either."""
-        old_keys = {self._key(found): new_key for new_key, found in arrived.items()}
+        old_keys = {found.key: new_key for new_key, found in arrived.items()}
         held = known([*arrived, *old_keys])
         for old_key, new_key in old_keys.items():
             if old_key not in held and new_key not in held:
@@ -76,9 +76,6 @@ class Mailbox:
                 if not packer.room_for(got):
                     yield packer.take()
                 packer.put(replace(got, provider_key=new_key, folder=folder.name))
-
-    def _key(self, found: Found) -> str:
-        return found.folder.key(found.position)
 
     def _stretch(
         self, folder: Folder, positions: range, place: Place, packer: Packer, known: Known, absent: Collection[str]
