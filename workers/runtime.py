@@ -25,7 +25,7 @@ from archiver.queue.connection import request_client, worker_client
 from archiver.queue.figures import JobFigures
 from archiver.queue.jobs import BadJob, Envelope, QueueName
 
-_LOCK_MS = 30_000
+_LOCK_MS = 15_000
 _STALLED_CHECK_MS = 5_000
 _MAX_STALLED = 3
 _SPARE_THREADS = 4
