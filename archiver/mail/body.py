@@ -191,9 +191,7 @@ class Body:
         pieces: list[str] = []
         spans: list[Span] = []
         length = 0
-        for message in sorted(
-            self._texts.keys() | {i for i, part in enumerate(self.parts) if part.is_message and part.is_container}
-        ):
+        for message in self._message_order():
             start = length
             for marked in self._message_texts(message):
                 if length + len(marked.text) > limits.TEXT_CHARS:
@@ -206,6 +204,11 @@ class Body:
                 spans.append(Span(start, length - 1, Mark.NESTED))
         spans.sort(key=lambda span: (span.start, -span.end))
         return MarkedText("".join(pieces)[:-1], tuple(spans[: limits.SPANS]))
+
+    def _message_order(self) -> list[int]:
+        """The message itself first, then those inside it as they come."""
+        nested = [index for index, part in enumerate(self.parts) if part.is_container and part.is_message]
+        return [-1, *nested]
 
     def _message_texts(self, message: int) -> list[MarkedText]:
         texts: list[MarkedText] = []

@@ -181,19 +181,15 @@ def _before_line_end(buffer: bytes, start: int, at: int) -> int:
 
 
 def _described(fields: list[Field], defects: Defects) -> tuple[Parametrised, Parametrised, str, str]:
-    content_type = disposition = NOTHING
+    values = dict(reversed(fields))  # the first of several wins
+    content_type = parse_parameters(values[b"content-type"], defects) if b"content-type" in values else NOTHING
+    disposition = parse_parameters(values[b"content-disposition"], defects) if b"content-disposition" in values else NOTHING
     encoding = content_id = ""
-    for name, value in fields:
-        if not name.startswith(b"content-"):
-            continue
-        if name == b"content-type" and content_type is NOTHING:
-            content_type = parse_parameters(value, defects)
-        elif name == b"content-disposition" and disposition is NOTHING:
-            disposition = parse_parameters(value, defects)
-        elif name == b"content-transfer-encoding" and not encoding:
-            encoding = value.partition(b";")[0].strip(b" \t\r\n\"'").decode("ascii", "replace").lower()
-        elif name == b"content-id" and not content_id:
-            content_id = value.strip(b" \t<>\r\n").decode("utf-8", "replace")[:998]
+    if b"content-transfer-encoding" in values:
+        given = values[b"content-transfer-encoding"].partition(b";")[0]
+        encoding = given.strip(b" \t\r\n\"'").decode("ascii", "replace").lower()
+    if b"content-id" in values:
+        content_id = values[b"content-id"].strip(b" \t<>\r\n").decode("utf-8", "replace")[:998]
     return content_type, disposition, encoding, content_id
 
 
