@@ -1,0 +1,1 @@
+"""Measurements on real mail: ratios on one machine, never a timed test."""
