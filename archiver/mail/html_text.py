@@ -51,7 +51,7 @@ _VOID = frozenset(
 )
 
 
-def html_to_text(html: str, defects: Defects) -> MarkedText:
+def html_to_text(html: str, defects: Defects, *, may_quote: bool = True) -> MarkedText:
     """The text of an HTML document. Linear in its size, apart from what the parser needs for the depth that is left."""
     if len(html) > limits.HTML_BYTES:
         defects.add("html_too_large")
@@ -62,7 +62,7 @@ def html_to_text(html: str, defects: Defects) -> MarkedText:
     is_soup = tags > _SOUP_TAGS
     if not is_soup:
         html = cap_nesting(html)
-    regions = sorted(_regions(html))
+    regions = sorted(_regions(html, may_quote))
     if regions:
         html = _with_signs(html, regions)
     if tags > _MANY_ITEMS and html.count("<li") + html.count("<LI") > _MANY_ITEMS:
@@ -93,11 +93,11 @@ def _with_signs(html: str, regions: list[tuple[int, str]]) -> str:
     return "".join(pieces)
 
 
-def _regions(html: str) -> Iterator[tuple[int, str]]:
+def _regions(html: str, may_quote: bool) -> Iterator[tuple[int, str]]:
     """Places in the HTML and the signs to put there: around the content of what is hidden, quoted, or a signature."""
     in_capitals = _CAPITALS.search(html, 0, 4000) is not None
     for hint, mark in _HINTS:
-        if hint in _CAPITAL_HINTS and not in_capitals:
+        if (mark is Mark.QUOTE and not may_quote) or (hint in _CAPITAL_HINTS and not in_capitals):
             continue
         at = html.find(hint)
         while at >= 0:

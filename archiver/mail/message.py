@@ -13,6 +13,7 @@ from archiver.mail.headers import Headers, headers_of
 from archiver.mail.marks import Span, unmarked
 from archiver.mail.parts import scan_parts
 from archiver.mail.reports import Delivery
+from archiver.mail.threads import normalise_subject
 from archiver.mail.words import unstructured
 
 PARSER_VERSION = 1  # rises when the same bytes give other values
@@ -53,7 +54,8 @@ def read_message(raw: bytes) -> Message:
     defects = Defects()
     block = split_block(raw, defects)
     headers = headers_of(block, defects)
-    body = Body(scan_parts(raw, block, defects), defects)
+    is_reply = bool(headers.references or headers.in_reply_to) or normalise_subject(headers.subject)[1]
+    body = Body(scan_parts(raw, block, defects), defects, is_reply)
     body.read()
     marked = body.text()
     bulk, auto_reply, bounce = header_flags(block.fields, headers)

@@ -17,10 +17,11 @@ from archiver.mail.smime import smime_content
 _GUESSED_BOUNDARY = re.compile(rb"(?:\A|\n)--([^\s-][^\r\n]{0,200}?)[ \t]*\r?\n(?:Content-|\r?\n)", re.IGNORECASE)
 _NESTED = frozenset({"message/rfc822", "message/global", "message/news"})
 _SMIME = frozenset({"application/pkcs7-mime", "application/x-pkcs7-mime"})
+_HEAD_BYTES = 512
 _IDENTITY = frozenset({"", "7bit", "8bit", "binary"})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Part:
     """One node of the structure. Its content is buffer[start:end], still encoded."""
 
@@ -44,6 +45,10 @@ class Part:
     @property
     def filename(self) -> str:
         return self.disposition.get("filename") or self.content_type.get("name")
+
+    def head(self) -> bytes:
+        """The first bytes of the content, enough to tell what it is."""
+        return decode_transfer(self.buffer[self.start : min(self.end, self.start + _HEAD_BYTES)], self.encoding, Defects())
 
     def content(self, defects: Defects) -> bytes:
         return decode_transfer(self.buffer[self.start : self.end], self.encoding, defects)
