@@ -6,6 +6,7 @@ machine, so that the ratio means something on a busy one.
 
 import email
 import email.policy
+import gc
 import io
 import os
 import sys
@@ -112,6 +113,7 @@ def main() -> None:
     if not corpus.is_dir():
         sys.exit(f"no corpus at {corpus}")
     messages = benchmark_set(corpus)
+    gc.freeze()  # as a worker does once it has started
     rates = per_second(
         messages,
         {

@@ -199,12 +199,12 @@ class Body:
                     self.defects.add("text_too_large")
                     marked = MarkedText(marked.text[: max(0, limits.TEXT_CHARS - length)])
                 spans += [span.moved(length) for span in marked.spans]
-                pieces += [marked.text, "\n"]
+                pieces.append(marked.text)
                 length += len(marked.text) + 1
             if message >= 0 and length > start:
                 spans.append(Span(start, length - 1, Mark.NESTED))
         spans.sort(key=lambda span: (span.start, -span.end))
-        return MarkedText("".join(pieces)[:-1], tuple(spans[: limits.SPANS]))
+        return MarkedText("\n".join(pieces), tuple(spans[: limits.SPANS]))
 
     def _message_order(self) -> list[int]:
         """The message itself first, then those inside it as they come."""
