@@ -1,5 +1,6 @@
 """The pool of child processes, seen from the one who wants text."""
 
+import contextlib
 import queue
 import threading
 from pathlib import Path
@@ -44,8 +45,7 @@ class Extractor:
             return Extraction(State.TOO_LARGE, f"{size} bytes, more than the limit of {limits.INPUT_BYTES}")
         child = self._slots.get()
         try:
-            if child is None or not child.is_alive:
-                child = self._start()
+            child = self._kept(child) or self._start()
             return self._ask(child, data, name, declared_type)
         finally:
             self._slots.put(self._kept(child))
@@ -57,6 +57,14 @@ class Extractor:
             children, self._children = self._children, set()
         for child in children:
             child.kill()
+        idle: list[ChildProcess | None] = []
+        with contextlib.suppress(queue.Empty):
+            while True:
+                idle.append(self._slots.get_nowait())
+        for slot in idle:
+            if slot is not None:
+                slot.dispose()
+            self._slots.put(None)
 
     def _start(self) -> ChildProcess:
         with self._lock:
@@ -84,7 +92,7 @@ class Extractor:
             return None
         if child.is_alive and child.requests < _RECYCLE_AFTER and child.resident_bytes < _RECYCLE_RESIDENT_BYTES:
             return child
-        child.kill()
+        child.dispose()
         with self._lock:
             self._children.discard(child)
         return None

@@ -45,7 +45,7 @@ class ChildProcess:
 
     def __init__(self) -> None:
         watched, self._held = os.pipe()
-        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed by kill
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed by dispose
         try:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "archiver.extract.child", str(watched)],
@@ -68,11 +68,11 @@ class ChildProcess:
         os.set_blocking(self._answers_fd, False)
         self.requests = 0
         self.resident_bytes = 0
-        self._is_killed = False
+        self._is_disposed = False
 
     @property
     def is_alive(self) -> bool:
-        return not self._is_killed and self._process.poll() is None
+        return not self._is_disposed and self._process.poll() is None
 
     def ask(self, data: bytes | Path, name: str, declared_type: str, *, ocr: bool, seconds: float) -> Extraction:
         deadline = time.monotonic() + seconds
@@ -92,13 +92,18 @@ class ChildProcess:
         return Extraction(State(answer["state"]), answer["reason"], pages, answer["kind"])
 
     def kill(self) -> None:
-        """Ends the child and what it started. Safe from any thread, and more than once."""
-        if self._is_killed:
-            return
-        self._is_killed = True
-        with contextlib.suppress(OSError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        """Ends the child and what it started. From any thread, and more than once: its user sees it die."""
+        if self._process.poll() is None:
+            with contextlib.suppress(OSError):
+                os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
+
+    def dispose(self) -> None:
+        """Ends the child and closes the pipes. Only by the one who uses it: a closed number may be in use again elsewhere."""
+        self.kill()
+        if self._is_disposed:
+            return
+        self._is_disposed = True
         for stream in (self._process.stdin, self._process.stdout):
             with contextlib.suppress(OSError):
                 if stream is not None:
@@ -137,7 +142,7 @@ class ChildProcess:
         left = deadline - time.monotonic()
         try:
             ready = select.select(readers, writers, [], max(0.0, left))
-        except (OSError, ValueError) as error:  # closed by kill
+        except (OSError, ValueError) as error:  # closed by dispose
             raise self._death() from error
         if left <= 0 or not any(ready):
             raise ChildLate
