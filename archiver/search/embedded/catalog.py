@@ -86,8 +86,28 @@ class Catalog:
         return self.reload(uid)
 
     def update(self, uid: str, **values: Any) -> None:
-        """Inside the transaction that ends the task; `reload` shows it to readers."""
+        """Inside the transaction that ends the task: who is told that it succeeded sees what it did."""
         self._state.update("indexes", "uid", uid, {**values, "updated_at": moment.now()})
+        self.reload(uid)
+
+    def delete(self, uid: str) -> None:
+        """Inside the transaction that ends the task; `discard` then removes the files."""
+        self._state.run("DELETE FROM indexes WHERE uid = ?", [uid])
+        self._entries.pop(uid, None)
+
+    def rename(self, moves: list[tuple[str, str]]) -> None:
+        """Inside the transaction that ends the task. All at once: two indexes can change places."""
+        for number, (old, _) in enumerate(moves):
+            self._state.run("UPDATE indexes SET uid = ? WHERE uid = ?", [f"\x00{number}", old])
+        for number, (_, new) in enumerate(moves):
+            self._state.run("UPDATE indexes SET uid = ? WHERE uid = ?", [new, f"\x00{number}"])
+        self.resync()
+
+    def resync(self) -> None:
+        """The entries as the state file has them."""
+        rows = self._state.all("SELECT * FROM indexes")
+        entries = {row["uid"]: self._entry(row) for row in rows}
+        self._entries = entries
 
     def save_attributes(self, entry: IndexEntry) -> None:
         """Before the documents that use them are committed."""
@@ -113,21 +133,6 @@ class Catalog:
             raise index_not_found(uid)
         entry = self._entries[uid] = self._entry(row)
         return entry
-
-    def drop(self, uid: str) -> None:
-        """After the row is gone: forgets the index and removes its files."""
-        entry = self._entries.pop(uid, None)
-        if entry is not None:
-            self.discard(entry.engine)
-
-    def renamed(self, old: str, new: str) -> None:
-        """After the rows have changed."""
-        self._entries.pop(old, None)
-        self.reload(new)
-
-    def swapped(self, left: str, right: str) -> None:
-        self.reload(left)
-        self.reload(right)
 
     def discard(self, engine: Engine) -> None:
         self._engines.pop(engine.folder.name, None)

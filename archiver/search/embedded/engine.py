@@ -18,7 +18,7 @@ from archiver.search.embedded.plan import Plan
 from archiver.search.embedded.rows import Attributes, RowBuilder, schema_for
 from archiver.search.embedded.text import analyzer
 
-WRITER_BYTES = 96_000_000
+WRITER_BYTES = 80_000_000
 WRITER_THREADS = 2
 _STRETCH = 2_000
 

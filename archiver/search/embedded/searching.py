@@ -15,7 +15,7 @@ from archiver.search.embedded.facets import distribution, document_values, facet
 from archiver.search.embedded.filters import available, compile_filter
 from archiver.search.embedded.formatting import Formatter
 from archiver.search.embedded.matching import Matcher
-from archiver.search.embedded.ordering import Hit, parse_sort, sorted_hits, stages
+from archiver.search.embedded.ordering import Hit, SortKey, parse_sort, sorted_hits, stages
 from archiver.search.embedded.plan import covered
 from archiver.search.embedded.query_terms import ParsedQuery, parse_query
 from archiver.search.embedded.ranking import RankedQuery, Ranker
@@ -35,6 +35,8 @@ class Prepared:
     ranked: RankedQuery
     scored: Query
     matching: Query
+    sort_keys: list[SortKey]
+    facet_names: list[str]
 
 
 @dataclass(slots=True)
@@ -53,13 +55,15 @@ def prepare(entry: IndexEntry, request: SearchRequest, *, rules_filter: Any = No
     ranked = _ranker(entry, snapshot, request, degraded=degraded).build(parsed, request.matching_strategy)
     narrowing = [Query.const_score_query(one, 0.0) for one in filters if one is not None]
     return Prepared(
-        entry,
-        snapshot,
-        request,
-        ranked.parsed,
-        ranked,
-        _narrowed(ranked.scored, narrowing),
-        _narrowed(ranked.matching, narrowing),
+        entry=entry,
+        snapshot=snapshot,
+        request=request,
+        parsed=ranked.parsed,
+        ranked=ranked,
+        scored=_narrowed(ranked.scored, narrowing),
+        matching=_narrowed(ranked.matching, narrowing),
+        sort_keys=parse_sort(entry, request.sort),
+        facet_names=facet_attributes(snapshot, request.facets or []),
     )
 
 
@@ -122,8 +126,8 @@ def run(prepared: Prepared) -> dict[str, Any]:
     else:
         answer.update(limit=request.limit, offset=request.offset, estimatedTotalHits=found.total)
     if request.facets is not None:
-        names = facet_attributes(entry, prepared.snapshot, request.facets)
-        answer["facetDistribution"], answer["facetStats"] = distribution(entry, prepared.snapshot, prepared.matching, names)
+        counts, stats = distribution(entry, prepared.snapshot, prepared.matching, prepared.facet_names)
+        answer.update(facetDistribution=counts, facetStats=stats)
     answer["processingTimeMs"] = int((time.perf_counter() - begun) * 1000)
     return answer
 
@@ -156,8 +160,7 @@ def find(prepared: Prepared, offset: int, limit: int) -> Found:
 
 def _ordered(prepared: Prepared, total: int, offset: int, limit: int) -> list[Hit]:
     snapshot = prepared.snapshot
-    keys = parse_sort(prepared.entry, prepared.request.sort)
-    plan = stages(prepared.entry, keys, prepared.ranked.scale)
+    plan = stages(prepared.entry, prepared.sort_keys, prepared.ranked.scale)
     if plan:
         return sorted_hits(snapshot, prepared.ranked, prepared.scored, plan, total, offset, limit)
     if prepared.parsed.is_placeholder:

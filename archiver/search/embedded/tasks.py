@@ -25,7 +25,7 @@ COLUMNS = (
     " payload_bytes, custom_metadata"
 )
 _FIRST = ("taskCancelation", "taskDeletion")
-MAX_BATCH_BYTES = 48_000_000
+MAX_BATCH_BYTES = 24_000_000
 MAX_BATCH_TASKS = 2_000
 
 
