@@ -110,9 +110,21 @@ def by_key(snapshot: Snapshot, query: Query, key: SortKey, offset: int, limit: i
             break
         part = Query.boolean_query([(Occur.Must, query), *conditions])
         result = snapshot.searcher.search(part, wanted, count=True, order_by_field=field, order=order, offset=skipped)
-        found.extend((None if field == "seq" else value, address) for value, address in result.hits)
+        found.extend(by_arrival(snapshot, [(None if field == "seq" else value, address) for value, address in result.hits]))
         skipped = 0 if result.hits else max(0, skipped - result.count)  # type: ignore[attr-defined]
     return found
+
+
+def by_arrival(snapshot: Snapshot, hits: list[tuple[Any, DocAddress]]) -> list[tuple[Any, DocAddress]]:
+    """The same hits, those with equal keys in the order of their arrival."""
+    if len({value for value, _ in hits}) == len(hits):
+        return hits
+    sequence = snapshot.searcher.fast_field_values("seq", [address for _, address in hits])
+    groups: dict[Any, int] = {}
+    for value, _ in hits:
+        groups.setdefault(value, len(groups))
+    order = sorted(range(len(hits)), key=lambda place: (groups[hits[place][0]], sequence[place]))
+    return [hits[place] for place in order]
 
 
 def sorted_hits(
@@ -124,7 +136,7 @@ def sorted_hits(
     if key_first and (len(plan) == 1 or total > SORT_ALL) and first.key is not None:
         return _by_first_key(snapshot, query, first.key, plan[1:], offset, limit)
     reach = total if total <= SORT_ALL else offset + limit + _TIES
-    hits = snapshot.searcher.search(query, max(1, min(reach, total or 1)), count=False).hits
+    hits = by_arrival(snapshot, snapshot.searcher.search(query, max(1, min(reach, total or 1)), count=False).hits)
     addresses = [address for _, address in hits]
     keys = _ranks(snapshot, query, addresses, plan) if total <= SORT_ALL else _sort_values(snapshot, addresses, plan)
     order = sorted(range(len(hits)), key=lambda place: _rank(hits[place][0], place, keys, plan))

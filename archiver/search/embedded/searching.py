@@ -15,7 +15,7 @@ from archiver.search.embedded.facets import distribution, document_values, facet
 from archiver.search.embedded.filters import available, compile_filter
 from archiver.search.embedded.formatting import Formatter
 from archiver.search.embedded.matching import Matcher
-from archiver.search.embedded.ordering import Hit, SortKey, parse_sort, sorted_hits, stages
+from archiver.search.embedded.ordering import Hit, SortKey, by_arrival, parse_sort, sorted_hits, stages
 from archiver.search.embedded.plan import covered
 from archiver.search.embedded.query_terms import ParsedQuery, parse_query
 from archiver.search.embedded.ranking import RankedQuery, Ranker
@@ -169,7 +169,7 @@ def _ordered(prepared: Prepared, total: int, offset: int, limit: int) -> list[Hi
         )
         return [Hit(address, None) for _, address in found.hits]
     found = snapshot.searcher.search(prepared.scored, limit, count=False, offset=offset)
-    return [Hit(address, score) for score, address in found.hits]
+    return [Hit(address, score) for score, address in by_arrival(snapshot, found.hits)]
 
 
 def _above_threshold(prepared: Prepared) -> list[Hit]:

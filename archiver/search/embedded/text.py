@@ -99,6 +99,11 @@ def aligned(text: str) -> str | None:
     return None if _IRREGULAR in folded else folded
 
 
+def is_unspaced(word: str) -> bool:
+    """A character of a script without spaces, which is a word of its own and has no longer forms."""
+    return len(word) == 1 and _UNSPACED_CHAR.match(word) is not None
+
+
 def joins(char: str) -> bool:
     """Whether a word goes on at this character (not in scripts without spaces, where each character is a word)."""
     return char.isalnum() and (char < "\u0e00" or _UNSPACED_CHAR.match(char) is None)
