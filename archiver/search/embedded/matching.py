@@ -163,7 +163,7 @@ def distance(left: str, right: str, limit: int) -> int:
         end += 1
     left, right = left[start : len(left) - end], right[start : len(right) - end]
     if not left or not right:
-        return max(len(left), len(right))
+        return min(limit + 1, max(len(left), len(right)))
     return _edits(left, right, limit)
 
 
@@ -180,4 +180,4 @@ def _edits(left: str, right: str, limit: int) -> int:
         if min(current) > limit:
             return limit + 1
         two_ago, before = before, current
-    return before[-1]
+    return min(limit + 1, before[-1])

@@ -37,6 +37,7 @@ class Prepared:
     matching: Query
     sort_keys: list[SortKey]
     facet_names: list[str]
+    degraded: bool
 
 
 @dataclass(slots=True)
@@ -64,6 +65,7 @@ def prepare(entry: IndexEntry, request: SearchRequest, *, rules_filter: Any = No
         matching=_narrowed(ranked.matching, narrowing),
         sort_keys=parse_sort(entry, request.sort),
         facet_names=facet_attributes(snapshot, request.facets or []),
+        degraded=degraded,
     )
 
 
