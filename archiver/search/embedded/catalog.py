@@ -67,7 +67,7 @@ class Catalog:
         """Inside the transaction that ends the task."""
         if uid in self._entries:
             raise ApiError("index_already_exists", f"Index `{uid}` already exists.")
-        attributes = Attributes([], set())
+        attributes = Attributes([], set(), [])
         engine = Engine.create(self._new_folder(), Plan.of(full_settings({})), attributes)
         now = moment.now()
         self._state.insert(
@@ -162,7 +162,7 @@ class Catalog:
         name = row["folder"]
         if name in self._engines:
             return self._engines[name]
-        attributes = Attributes(row["attributes"]["names"], set(row["attributes"]["folded"]))
+        attributes = _unpacked(row["attributes"])
         try:
             engine = Engine.open(self._folder / name, attributes)
         except Damaged as error:
@@ -195,4 +195,8 @@ class Catalog:
 
 
 def _packed(attributes: Attributes) -> dict[str, Any]:
-    return {"names": attributes.names, "folded": sorted(attributes.folded)}
+    return {"names": attributes.names, "folded": sorted(attributes.folded), "long": attributes.long}
+
+
+def _unpacked(value: dict[str, Any]) -> Attributes:
+    return Attributes(value["names"], set(value["folded"]), value["long"])

@@ -1,8 +1,8 @@
 """Where the words of a query stand in a text: for marks, crops and positions.
 
-In most texts folding keeps every character at its place, and the words are simply looked for. Other texts are cut into words
-that are folded one by one. Words with typos are looked for where the word as it was typed is not found, among the different
-words of a text, and remembered for the next one.
+The words are simply looked for in the folded text, which knows where its characters come from. Where settings of the index say
+what separates words, the text is cut into words that are folded one by one. Words with typos are looked for where the word as it
+was typed is not found, among the different words of a text, and remembered for the next one.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from archiver.search.embedded.query_terms import ParsedQuery, Unit
-from archiver.search.embedded.text import Segmenter, aligned, joins
+from archiver.search.embedded.text import Segmenter, folded_text, joins
 
 _WORDS = re.compile(r"[^\W_]+")
 
@@ -38,8 +38,7 @@ class Matcher:
         """The matches, in order and without overlaps."""
         if not self.parsed.units:
             return []
-        plain = aligned(text) if self.segmenter.plain else None
-        found = list(self._in_plain(plain) if plain is not None else self._in_words(text))
+        found = list(self._in_plain(text) if self.segmenter.plain else self._in_words(text))
         found.sort(key=lambda match: (match.start, -match.end))
         clean: list[Match] = []
         for match in found:
@@ -48,6 +47,11 @@ class Matcher:
         return clean
 
     def _in_plain(self, text: str) -> Iterator[Match]:
+        folded = folded_text(text)
+        for match in self._in_folded(folded.text):
+            yield Match(folded.origin(match.start), folded.origin(match.end), match.unit) if folded.starts else match
+
+    def _in_folded(self, text: str) -> Iterator[Match]:
         for number, unit in enumerate(self.parsed.units):
             found = [match for run in (unit.words, *unit.others) for match in _plain_run(text, number, run, prefix=unit.prefix)]
             yield from found

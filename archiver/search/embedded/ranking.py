@@ -24,8 +24,8 @@ PROXIMITY_PAIRS = 6
 PROXIMITY_ATTRIBUTES = 12
 PREFIX_ATTRIBUTES = 8
 # a word that so many documents have as it was typed is not looked for with typos: they would add noise and cost
-ENOUGH_FOR_NO_TYPO = 1000
-ENOUGH_FOR_ONE_TYPO = 100
+ENOUGH_FOR_NO_TYPO = 200
+ENOUGH_FOR_ONE_TYPO = 20
 _SAME_AS = {"attributeRank": "attribute"}
 _SCORED = ("words", "typo", "proximity", "attribute", "exactness")
 
@@ -234,7 +234,7 @@ class Ranker:
 
     def _fields(self, words: tuple[str, ...]) -> list[str]:
         if len(words) == 1 and not self.restricted:
-            return ["w"]
+            return ["w", *(f"t.{name}" for name in self.snapshot.attributes.long if name in self.attributes)]
         return [f"t.{name}" for name in self.attributes]
 
     def _fuzzy(self, field: str, word: str, distance: int, *, prefix: bool) -> Query:

@@ -153,11 +153,21 @@ def find(prepared: Prepared, offset: int, limit: int) -> Found:
         kept = _above_threshold(prepared)
         found = Found(kept[offset : offset + limit], len(kept))
     else:
-        total = prepared.snapshot.count(prepared.matching)
-        found = Found(_ordered(prepared, total, offset, limit) if limit and offset < total else [], total)
+        found = _window(prepared, offset, limit)
     if cap is not None:
         found.total = min(found.total, cap)
     return found
+
+
+def _window(prepared: Prepared, offset: int, limit: int) -> Found:
+    """One stretch of the hits. A ranked search counts them by the way; others count first."""
+    snapshot = prepared.snapshot
+    if limit and not prepared.parsed.is_placeholder and not stages(prepared.entry, prepared.sort_keys, prepared.ranked.scale):
+        result = snapshot.searcher.search(prepared.scored, limit, offset=offset)
+        hits = [Hit(address, score) for score, address in by_arrival(snapshot, result.hits)]
+        return Found(hits, result.count)  # type: ignore[attr-defined]
+    total = snapshot.count(prepared.matching)
+    return Found(_ordered(prepared, total, offset, limit) if limit and offset < total else [], total)
 
 
 def _ordered(prepared: Prepared, total: int, offset: int, limit: int) -> list[Hit]:

@@ -10,7 +10,7 @@ from archiver.search.embedded.formatting import crop_window, select
 from archiver.search.embedded.matching import Match, Matcher, distance
 from archiver.search.embedded.query_terms import ParsedQuery, Unit, parse_query
 from archiver.search.embedded.settings import full_settings
-from archiver.search.embedded.text import Segmenter, aligned, fold_value
+from archiver.search.embedded.text import Segmenter, fold_value, folded_text
 
 PLAIN = Segmenter()
 
@@ -34,17 +34,25 @@ def test_words(text: str, words: list[str]) -> None:
 
 
 @given(st.text(max_size=80))
-def test_places_are_kept(text: str) -> None:
-    folded = aligned(text)
-    assert folded is None or len(folded) == len(text)
+def test_places_are_known(text: str) -> None:
+    folded = folded_text(text)
+    places = [folded.origin(place) for place in range(len(folded.text) + 1)]
+    assert places == sorted(places)
+    assert all(0 <= place <= len(text) for place in places)
     for start, end, word in PLAIN.tokens(text):
         assert 0 <= start < end <= len(text)
-        assert word == word.replace(" ", "")
+        assert " " not in word
 
 
-@given(st.text(max_size=40))
-def test_folding_a_value_twice_changes_nothing(text: str) -> None:
-    assert fold_value(fold_value(text)) == fold_value(text)
+def test_places_of_characters_that_become_several() -> None:
+    folded = folded_text("aßb e\u0301x")
+    assert folded.text == "assb ex"
+    assert [folded.origin(place) for place in (0, 1, 3, 4, 5, 6)] == [0, 1, 2, 3, 4, 6]
+
+
+def test_values_are_compared_without_case_and_compatibility_forms() -> None:
+    assert fold_value("  ÄPFEL ") == fold_value("äpfel") != fold_value("apfel")
+    assert fold_value("ﬁle") == "file"
 
 
 @given(st.text(st.sampled_from("abc"), max_size=7), st.text(st.sampled_from("abc"), max_size=7))
