@@ -21,6 +21,9 @@ ATTRIBUTE_STEPS = 7
 PROXIMITY_STEPS = 2
 PROXIMITY_SLOP = 4
 PROXIMITY_PAIRS = 6
+# words that so many documents have are not ranked by how near they stand; up to the smaller number also at some distance
+NEAR_DOCUMENTS = 20_000
+SLOPPY_DOCUMENTS = 4_000
 PROXIMITY_ATTRIBUTES = 12
 PREFIX_ATTRIBUTES = 8
 # a word that so many documents have as it was typed is not looked for with typos: they would add noise and cost
@@ -170,17 +173,20 @@ class Ranker:
 
     def _near(self, left: Unit, right: Unit, weight: int) -> list[Query]:
         """Both side by side, or a few words apart."""
+        rarest = min(self._frequency(left), self._frequency(right))
+        if rarest > NEAR_DOCUMENTS:
+            return []
         options: list[Query] = []
-        words = list(left.words + right.words)
+        words: list[str | tuple[int, str]] = [*left.words, *right.words]
+        schema = self.snapshot.schema
         for name in self.attributes[:PROXIMITY_ATTRIBUTES]:
             field = f"t.{name}"
-            options.append(Query.const_score_query(Query.phrase_query(self.snapshot.schema, field, words), float(2 * weight)))  # type: ignore[arg-type]
-            options.append(
-                Query.const_score_query(Query.phrase_query(self.snapshot.schema, field, words, PROXIMITY_SLOP), float(weight))  # type: ignore[arg-type]
-            )
+            options.append(Query.const_score_query(Query.phrase_query(schema, field, words), float(2 * weight)))
+            if rarest <= SLOPPY_DOCUMENTS:
+                sloppy = Query.phrase_query(schema, field, words, PROXIMITY_SLOP)
+                options.append(Query.const_score_query(sloppy, float(weight)))
             if right.prefix:
-                prefixed = Query.phrase_prefix_query(self.snapshot.schema, field, words)  # type: ignore[arg-type]
-                options.append(Query.const_score_query(prefixed, float(2 * weight)))
+                options.append(Query.const_score_query(Query.phrase_prefix_query(schema, field, words), float(2 * weight)))
         return options
 
     def _matching(self, unit: Unit) -> Query:

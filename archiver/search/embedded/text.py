@@ -57,6 +57,7 @@ _LETTER = f"[^\\W_{_UNSPACED}]|[{_VOWEL_SIGNS}]"
 WORD = re.compile(
     f"[{_UNSPACED}]|(?:{_LETTER})(?:{_LETTER}|[\u0300-\u036f\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0670\u00ad])*"
 )
+_NON_ASCII = re.compile("[^\x00-\x7f]+")
 _IRREGULAR = "\ue000"
 _STAND_INS = 0xA500  # letters of a script that mail hardly ever has, one for each sign that a setting makes part of words
 
@@ -115,7 +116,11 @@ class FoldedText:
 def folded_text(text: str) -> FoldedText:
     if text.isascii():
         return FoldedText(text.lower())
-    folded = text.translate(_ALIGNED)
+    lowered = text.lower()
+    if len(lowered) == len(text):  # only what is not ASCII is left to fold, mostly a few characters
+        folded = _NON_ASCII.sub(lambda match: match.group().translate(_ALIGNED), lowered)
+    else:
+        folded = text.translate(_ALIGNED)
     place = folded.find(_IRREGULAR)
     if place < 0:
         return FoldedText(folded)
