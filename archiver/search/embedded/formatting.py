@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -194,6 +194,3 @@ def _texts(path: str, value: Any, indices: list[int]) -> Iterator[tuple[str, lis
         yield path, indices, value
     elif value is not None and not isinstance(value, bool):
         yield path, indices, number_text(value)
-
-
-Show = Callable[[dict[str, Any]], dict[str, Any]]

@@ -26,6 +26,7 @@ COLUMNS = (
     " payload_bytes, custom_metadata"
 )
 _RESERVE_BYTES = 2_000_000
+_KEPT_TASKS = 1_000_000
 _FIRST = ("taskCancelation", "taskDeletion")
 MAX_BATCH_BYTES = 24_000_000
 MAX_BATCH_TASKS = 2_000
@@ -172,6 +173,13 @@ class TaskQueue:
         return sum(
             self._state.run("DELETE FROM tasks WHERE uid = ? AND status IN ('succeeded', 'failed', 'canceled')", [uid])
             for uid in uids
+        )
+
+    def prune(self) -> None:
+        """Forgets the oldest finished tasks beyond a million."""
+        self._state.run(
+            "DELETE FROM tasks WHERE status IN ('succeeded', 'failed', 'canceled') AND uid <= (SELECT max(uid) FROM tasks) - ?",
+            [_KEPT_TASKS],
         )
 
     def is_busy(self, index_uid: str) -> bool:

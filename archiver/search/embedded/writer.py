@@ -52,6 +52,7 @@ class Writer:
                 self._work(batch)
             elif not self._wait():
                 self._catalog.rest()
+                self._queue.prune()
         self._catalog.close()
 
     def _wait(self) -> bool:
