@@ -146,6 +146,19 @@ class Catalog:
         for engine in self._engines.values():
             engine.let_go()
 
+    def replace_lost(self) -> None:
+        """An index whose files were removed while we ran begins anew, empty, as a damaged one does."""
+        for entry in list(self._entries.values()):
+            if entry.engine.is_there():
+                continue
+            row = self._state.one("SELECT * FROM indexes WHERE uid = ?", [entry.uid])
+            if row is not None:
+                self._engines.pop(entry.engine.folder.name, None)
+                entry.engine.let_go()
+                engine = self._set_aside(row, entry.settings, entry.engine.attributes, "its files were removed")
+                self._engines[engine.folder.name] = engine
+                self.reload(entry.uid)
+
     def _entry(self, row: Row) -> IndexEntry:
         settings = full_settings(row["settings"])
         return IndexEntry(

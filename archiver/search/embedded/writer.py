@@ -47,6 +47,7 @@ class Writer:
 
     def _run(self) -> None:
         while not self._stopping:
+            self._catalog.replace_lost()
             batch = self._queue.next_batch()
             if batch:
                 self._work(batch)

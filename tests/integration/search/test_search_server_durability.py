@@ -201,6 +201,19 @@ def test_a_damaged_index_is_set_aside_and_reported(start: Callable[..., SearchPr
         assert len(list((data / "damaged").iterdir())) == 1
 
 
+def test_an_index_that_is_removed_while_it_runs_begins_anew(server: SearchProcess, data: Path) -> None:
+    index = server.client.index("mail")
+    finished(server.client, index.update_settings(SETTINGS))
+    finished(server.client, index.add_documents([{"id": 1, "text": "gone", "round": 1}]))
+    for folder in (data / "indexes").iterdir():
+        shutil.rmtree(folder)
+    finished(server.client, index.add_documents([{"id": 2, "text": "again", "round": 2}]))
+    assert sorted(stored(server.client)) == [2]
+    assert index.search("again", {"filter": "round = 2"})["estimatedTotalHits"] == 1
+    reports = requests.get(f"{server.url}/stats", headers={"Authorization": f"Bearer {KEY}"}, timeout=5).json()["damaged"]
+    assert [report["indexUid"] for report in reports] == ["mail"]
+
+
 def _add_until_refused(client: meilisearch.Client, number: int, text: str) -> list[str]:
     """The code of the refusal or the failure, if there was one."""
     try:
