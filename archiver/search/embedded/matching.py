@@ -81,9 +81,9 @@ class Matcher:
         variants = self._variants.setdefault(number, {})
         shortest = len(unit.words[0]) - unit.typos
         longest = 1000 if unit.prefix else len(unit.words[0]) + unit.typos
-        letters = set(unit.words[0])
+        letters, reach = set(unit.words[0]), len(unit.words[0]) + unit.typos
         for word in words - seen:
-            if shortest <= len(word) <= longest and len(letters.difference(word)) <= unit.typos:
+            if shortest <= len(word) <= longest and len(letters.difference(word[:reach])) <= unit.typos:
                 size = matched_size(word, unit)
                 if size:
                     variants[word] = size

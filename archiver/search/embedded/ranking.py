@@ -167,7 +167,8 @@ class Ranker:
             if step <= 0:
                 break
             found.append((step, self._run(f"t.{name}", unit.words)))
-            if unit.prefix and unit.word is not None and rank < PREFIX_ATTRIBUTES:
+            # beginnings of words are not looked up once more in long texts: many documents have them
+            if unit.prefix and unit.word is not None and rank < PREFIX_ATTRIBUTES and name not in self.snapshot.attributes.long:
                 found.append((step, self._fuzzy(f"t.{name}", unit.word, 0, prefix=True)))
         return found
 
@@ -231,8 +232,9 @@ class Ranker:
         """How many typos are worth looking for, by how often the word is there as typed."""
         if not unit.typos or self.degraded:
             return 0
-        as_typed = self._prefixed(unit) if unit.prefix else self._exact(unit)
-        if self.snapshot.count(as_typed) >= ENOUGH_FOR_NO_TYPO:
+        if self._frequency(unit) >= ENOUGH_FOR_NO_TYPO:
+            return 0
+        if unit.prefix and self.snapshot.count(self._prefixed(unit)) >= ENOUGH_FOR_NO_TYPO:
             return 0
         if unit.typos == 2 and self.snapshot.count(self._misspelt(unit, 1)) >= ENOUGH_FOR_ONE_TYPO:
             return 1
@@ -247,7 +249,10 @@ class Ranker:
         return Query.fuzzy_term_query(self.snapshot.schema, field, word, distance, True, prefix)
 
     def _frequency(self, unit: Unit) -> int:
-        return self.snapshot.count(self._exact(unit))
+        """How many documents have the unit: for a single word from the dictionaries, which is nearly right and free."""
+        if unit.word is None:
+            return self.snapshot.count(self._exact(unit))
+        return max((self.snapshot.searcher.doc_freq(field, unit.word) for field in self._fields(unit.words)), default=0)
 
 
 def any_of(queries: list[Query]) -> Query:
