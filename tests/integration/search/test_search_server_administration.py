@@ -255,6 +255,7 @@ def test_content_types(client: meilisearch.Client) -> None:
         assert (answer.status_code, answer.json()["code"]) == (415, code)
 
 
+@pytest.mark.usefixtures("embedded_only")
 def test_what_is_not_played_says_so(client: meilisearch.Client, movies: Index) -> None:
     for method, path in (("POST", "/dumps"), ("POST", "/snapshots"), ("GET", "/network"), ("POST", "/webhooks")):
         answer = call(client, method, path, json={})

@@ -77,6 +77,7 @@ def letters(make_index: Callable[..., Index]) -> Index:
     return make_index([{"id": number, "text": text} for number, text in TEXTS.items()], {"typoTolerance": {"enabled": False}})
 
 
+@pytest.mark.usefixtures("embedded_only")
 def test_each_is_found_and_nothing_else(letters: Index) -> None:
     wrong: list[Any] = []
     for query, expected in FOUND:

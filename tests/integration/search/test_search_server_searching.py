@@ -29,6 +29,7 @@ def test_the_last_word_is_a_prefix_unless_it_is_finished(movies: Index) -> None:
     assert found(movies, "wond woman", matchingStrategy="all") == []
 
 
+@pytest.mark.usefixtures("embedded_only")
 def test_typos_by_the_length_of_the_word(make_index: Callable[..., Index], client: meilisearch.Client) -> None:
     texts = ["invoice", "invioce", "invoize", "philadelphia", "philadelfia", "filadelfia", "road", "raod"]
     index = make_index([{"id": number, "text": text} for number, text in enumerate(texts)])
@@ -106,6 +107,7 @@ def test_sorting(movies: Index, client: meilisearch.Client) -> None:
     assert found(movies, "home", sort=["year:asc"]) == [5, 2]
 
 
+@pytest.mark.usefixtures("embedded_only")
 def test_sorting_puts_numbers_before_texts_before_nothing(make_index: Callable[..., Index]) -> None:
     values: list[Any] = ["b", 2, None, "a", 1, [5, 0], {}]
     index = make_index(
@@ -151,6 +153,7 @@ def test_pages_have_exact_totals(movies: Index) -> None:
     assert (nothing["hits"], nothing["totalHits"], nothing["totalPages"]) == ([], 6, 0)
 
 
+@pytest.mark.usefixtures("embedded_only")
 def test_more_than_a_thousand_hits(make_index: Callable[..., Index], client: meilisearch.Client) -> None:
     index = make_index([{"id": number, "text": "same words"} for number in range(2500)])
     answer = index.search("same", {"offset": 2400, "limit": 1000})
@@ -188,6 +191,7 @@ def test_highlight_crop_and_positions(movies: Index) -> None:
     assert cropped == "[…]a <<tiger>> at[…]"
 
 
+@pytest.mark.usefixtures("embedded_only")
 def test_scores(movies: Index) -> None:
     hits = movies.search("fury road", {"showRankingScore": True, "showRankingScoreDetails": True})["hits"]
     assert hits[0]["_rankingScore"] > 0.9
