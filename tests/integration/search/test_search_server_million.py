@@ -49,7 +49,7 @@ def test_a_million_documents(tmp_path: Path) -> None:
         assert server.stop() == 0
         begun = time.perf_counter()
         server = SearchProcess(tmp_path / "search")
-        assert server.client.index("many").search("n999999 ")["estimatedTotalHits"] == 1
+        assert server.client.index("many").search('"n999999"')["estimatedTotalHits"] == 1
         assert time.perf_counter() - begun < 20
     finally:
         server.stop()

@@ -119,6 +119,15 @@ def test_sorting_puts_numbers_before_texts_before_nothing(make_index: Callable[.
     assert found(index, "", sort=["v:asc"], offset=3, limit=2) == [3, 0]
 
 
+def test_sorting_reaches_every_page(make_index: Callable[..., Index]) -> None:
+    sizes = [number * 7 % 5003 for number in range(3000)]
+    documents = [{"id": number, "size": size, "text": "same"} for number, size in enumerate(sizes)]
+    index = make_index(documents, {"sortableAttributes": ["size"]})
+    for query in ("", "same"):
+        answer = index.search(query, {"sort": ["size:desc"], "offset": 1500, "limit": 5, "attributesToRetrieve": ["size"]})
+        assert [hit["size"] for hit in answer["hits"]] == sorted(sizes, reverse=True)[1500:1505]
+
+
 def test_custom_ranking_rules(make_index: Callable[..., Index]) -> None:
     documents = [{"id": number, "text": "word", "age": age} for number, age in enumerate([3, 1, 2])]
     index = make_index(documents, {"rankingRules": ["words", "age:asc"]})
