@@ -77,6 +77,7 @@ _SHED = text("""
     UPDATE message_copies c SET message_id = NULL WHERE c.deleted_at IS NOT NULL AND NOT EXISTS (
         SELECT 1 FROM message_copies o WHERE o.message_id = c.message_id AND o.deleted_at IS NULL)""")
 _DROP_MESSAGES = text("DELETE FROM messages m WHERE NOT EXISTS (SELECT 1 FROM message_copies c WHERE c.message_id = m.id)")
+_DROP_PARTICIPANTS = text("DELETE FROM participants p WHERE NOT EXISTS (SELECT 1 FROM messages m WHERE m.id = p.message_id)")
 _DROP_OBJECTS = text("""
     DELETE FROM objects o WHERE (kind = 'message' AND NOT EXISTS (SELECT 1 FROM messages m WHERE m.sha256 = o.sha256))
     OR (kind = 'part' AND NOT EXISTS (SELECT 1 FROM message_parts p WHERE p.part_sha256 = o.sha256))""")
@@ -114,6 +115,7 @@ class _Arrival:
     at: datetime | None = None
     sha256: bytes = b""
     content: Memory | StoredMessage | None = None
+    parts: tuple[bytes, ...] = ()
 
 
 Progress = Callable[[int, int], None]
@@ -133,6 +135,7 @@ class _Rebuild:
         self.engine = engine
         self.archive = archive
         self.result = Rebuilt()
+        self.objects = CachingReader(archive.frames, archive.objects)
         self.journal: list[_Entry] = []
         self.postponed: list[_Arrival] = []
         self.buried: set[tuple[UUID, UUID]] = set()
@@ -150,6 +153,7 @@ class _Rebuild:
         with self.engine.begin() as connection:
             connection.execute(_SHED)
             connection.execute(_DROP_MESSAGES)
+            connection.execute(_DROP_PARTICIPANTS)
             connection.execute(_DROP_OBJECTS)
             connection.execute(_ANNOUNCE, {"id": uuid7()})
             self.result.messages = connection.execute(text("SELECT count(*) FROM messages")).scalar_one()
@@ -215,40 +219,52 @@ class _Rebuild:
             objects.append({"h": frame.sha256.hex(), "k": label, "p": entry.offset, "s": entry.length, "r": raw_bytes})
             if entry.kind == Kind.MESSAGE:
                 messages.append((frame, Place(pack.id, entry.offset, entry.length)))
+            elif entry.kind == Kind.PART:
+                small = raw_bytes <= _IN_MEMORY_BYTES
+                self.objects.keep(frame.sha256, frame.place, frame.bytes() if small else None)
         objects.sort(key=lambda row: (row["h"], row["k"]))
         with sql.Pipeline(connection) as pipeline:
             pipeline.send(sql.ADD_OBJECTS, rows=sql.rows(objects), pack_id=pack.id)
             self._messages(pipeline, messages, first)
 
     def _messages(self, pipeline: sql.Pipeline, messages: list[tuple[Frame, Place]], first: FirstSeen) -> None:
-        """Rows of the messages that stand whole in their frame; the others wait until all parts are known."""
-        whole: list[_Arrival] = []
+        """Rows of messages; those whose parts were not seen yet wait until all packs are read."""
+        ready: list[_Arrival] = []
         for frame, place in messages:
             arrival = _arrival(place, first.get(frame.sha256))
             if frame.is_recipe or frame.header.content_length > _IN_MEMORY_BYTES:
-                self.postponed.append(arrival)
+                self._prepare(arrival, ready, may_postpone=True)
             else:
-                whole.append(replace(arrival, sha256=frame.sha256, content=Memory(frame.bytes())))
-        _send_messages(pipeline, whole)
+                ready.append(replace(arrival, sha256=frame.sha256, content=Memory(frame.bytes())))
+        self._send(pipeline, ready)
+
+    def _prepare(self, arrival: _Arrival, ready: list[_Arrival], *, may_postpone: bool) -> None:
+        """A message that is put together from parts, or so large that it is read as a stream."""
+        try:
+            frame = self.archive.frames.open(arrival.place)
+            content = _content(self.objects, frame)
+            if may_postpone and not all(self.objects.knows(part) for part in content.parts):
+                self.postponed.append(arrival)
+                return
+            held = Memory(b"".join(content.pieces())) if content.size <= _IN_MEMORY_BYTES else content
+            ready.append(replace(arrival, sha256=frame.sha256, content=held, parts=content.parts))
+        except Damage as damage:
+            self.result.damage.append(str(damage))
 
     def _postponed_messages(self) -> None:
-        """Those that are put together from parts, and the very large ones, which are read as a stream."""
-        objects = CachingReader(self.archive.frames, self.archive.objects)
         for start in range(0, len(self.postponed), _PORTION):
-            ready, parts = [], []
+            ready: list[_Arrival] = []
             for arrival in self.postponed[start : start + _PORTION]:
-                try:
-                    frame = self.archive.frames.open(arrival.place)
-                    content = _content(objects, frame)
-                    ready.append(replace(arrival, sha256=frame.sha256, content=content))
-                    parts += [(frame.sha256, part) for part in content.parts]
-                except Damage as damage:
-                    self.result.damage.append(str(damage))
+                self._prepare(arrival, ready, may_postpone=False)
             with self.engine.begin() as connection, sql.Pipeline(connection) as pipeline:
-                self.result.damage += _send_messages(pipeline, ready)
-                rows = [{"m": message_uuid(sha256), "h": part.hex()} for sha256, part in sorted(set(parts))]
-                if rows:
-                    pipeline.send(_ADD_PARTS, rows=sql.rows(rows))
+                self._send(pipeline, ready)
+
+    def _send(self, pipeline: sql.Pipeline, ready: list[_Arrival]) -> None:
+        self.result.damage += _send_messages(pipeline, ready)
+        parts = sorted({(arrival.sha256, part) for arrival in ready for part in arrival.parts})
+        if parts:
+            rows = [{"m": message_uuid(sha256), "h": part.hex()} for sha256, part in parts]
+            pipeline.send(_ADD_PARTS, rows=sql.rows(rows))
 
     # second pass: what happened, in order
 

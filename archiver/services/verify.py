@@ -196,6 +196,10 @@ class _Verification:
             for _ in frame.pieces:  # a deleted message: its parts may be gone
                 pass
             return
+        if item.header.kind == Kind.PART:
+            first, *others = frame.pieces
+            self.objects.keep(frame.sha256, frame.place, None if others else first)
+            return
         pieces = self.objects.assemble(frame) if frame.is_recipe else frame.pieces
         size = sum(len(piece) for piece in pieces)
         if item.header.kind == Kind.MESSAGE:
