@@ -197,7 +197,8 @@ class _Verification:
                 pass
             return
         if item.header.kind == Kind.PART:
-            first, *others = frame.pieces
+            first = next(frame.pieces, b"")
+            others = sum(1 for _ in frame.pieces)
             self.objects.keep(frame.sha256, frame.place, None if others else first)
             return
         pieces = self.objects.assemble(frame) if frame.is_recipe else frame.pieces
