@@ -27,6 +27,7 @@ from archiver.store.frames import Kind
 from archiver.store.journal import Changes, Config, Occurrence, Occurrences, Tombstones
 from archiver.store.pack import IndexEntry, Place, read_seal, torn_at
 from archiver.store.reader import CachingReader, Frame, recipe_of
+from archiver.store.recipe import Recipe
 
 _PORTION = 200
 _IN_MEMORY_BYTES = 8 << 20
@@ -183,15 +184,14 @@ class _Rebuild:
         for frame, place in messages:
             arrival = _arrival(place, first.get(frame.sha256))
             if frame.is_recipe or frame.header.content_length > _IN_MEMORY_BYTES:
-                self._prepare(arrival, ready, may_postpone=True)
+                self._prepare(frame, arrival, ready, may_postpone=True)
             else:
                 ready.append(replace(arrival, sha256=frame.sha256, content=Memory(frame.bytes())))
         self._send(pipeline, ready)
 
-    def _prepare(self, arrival: _Arrival, ready: list[_Arrival], *, may_postpone: bool) -> None:
+    def _prepare(self, frame: Frame, arrival: _Arrival, ready: list[_Arrival], *, may_postpone: bool) -> None:
         """A message that is put together from parts, or so large that it is read as a stream."""
         try:
-            frame = self.archive.frames.open(arrival.place)
             content = _content(self.objects, frame)
             if may_postpone and not all(self.objects.knows(part) for part in content.parts):
                 self.postponed.append(arrival)
@@ -205,7 +205,12 @@ class _Rebuild:
         for start in range(0, len(self.postponed), _PORTION):
             ready: list[_Arrival] = []
             for arrival in self.postponed[start : start + _PORTION]:
-                self._prepare(arrival, ready, may_postpone=False)
+                try:
+                    frame = self.archive.frames.open(arrival.place)
+                except Damage as damage:
+                    self.result.damage.append(str(damage))
+                    continue
+                self._prepare(frame, arrival, ready, may_postpone=False)
             with self.engine.begin() as connection, sql.Pipeline(connection) as pipeline:
                 self._send(pipeline, ready)
 
@@ -229,9 +234,17 @@ def _content(objects: CachingReader, frame: Frame) -> StoredMessage:
     place = frame.place
     if not frame.is_recipe:
         return StoredMessage(lambda: objects.frames.open(place).pieces, frame.header.content_length)
+    if frame.header.content_length <= _IN_MEMORY_BYTES:
+        data = frame.bytes()
+        recipe, _ = Recipe.decode(data)
+        again = lambda: objects.assemble(replace(frame, pieces=iter((data,))))  # noqa: E731
+        return StoredMessage(again, recipe.message_length, _parts(recipe))
     recipe = recipe_of(frame)
-    parts = tuple(sorted(set(recipe.part_hashes)))
-    return StoredMessage(lambda: objects.assemble(objects.frames.open(place)), recipe.message_length, parts)
+    return StoredMessage(lambda: objects.assemble(objects.frames.open(place)), recipe.message_length, _parts(recipe))
+
+
+def _parts(recipe: Recipe) -> tuple[bytes, ...]:
+    return tuple(sorted(set(recipe.part_hashes)))
 
 
 def _send_messages(pipeline: sql.Pipeline, arrivals: list[_Arrival]) -> list[str]:
