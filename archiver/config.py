@@ -29,7 +29,8 @@ def interval_seconds(text: str) -> int | None:
     return int(match[1]) * _INTERVAL_SECONDS[match[2]] if match else None
 
 
-def _schedule(text: str) -> str:
+def check_schedule(text: str) -> str:
+    """Raises ValueError with what is allowed."""
     text = " ".join(text.split())
     seconds = interval_seconds(text)
     if seconds is not None:
@@ -81,7 +82,7 @@ def _folder(path: Path) -> Path:
     return Path(os.path.abspath(path.expanduser()))  # noqa: PTH100  (resolve() would follow links, which people use on purpose)
 
 
-Schedule = Annotated[str, AfterValidator(_schedule)]
+Schedule = Annotated[str, AfterValidator(check_schedule)]
 Size = Annotated[int, BeforeValidator(_size), Field(ge=0)]
 Port = Annotated[int, Field(ge=1, le=65535)]
 DatabaseUrl = Annotated[SecretStr, _url("postgresql", "postgres", needs_host=False)]

@@ -12,13 +12,19 @@ from archiver.config import Settings, load_settings
 from archiver.db import make_engine
 from archiver.errors import ArchiverError, ConfigError
 from archiver.logs import set_up_logs
-from archiver.queue.jobs import QueueName
+from archiver.queue.jobs import QueueName, ScheduleContinuousSync
+from archiver.secrets import credentials_keyring
 from archiver.services import schema
+from archiver.services.ingest import Ingest
+from archiver.services.places import open_archive
 from archiver.stack.ready import notify_ready
+from archiver.sync.relay import Relay
 from workers.processors import PROCESSORS
 from workers.runtime import WorkerProcess
+from workers.work import Work, is_outage
 
 _INDEXING_CONCURRENCY = 2
+_SPARE_CONNECTIONS = 4
 
 
 def parser() -> argparse.ArgumentParser:
@@ -49,17 +55,36 @@ def _run(settings: Settings, queue: QueueName, alive_file: Path | None) -> int:
         raise ConfigError(
             "a worker needs DATABASE_URL and REDIS_URL; `archiver up` starts workers with those of the embedded servers"
         )
-    engine = make_engine(settings.database_url.get_secret_value(), queue)
+    database_url, redis_url = settings.database_url.get_secret_value(), settings.redis_url.get_secret_value()
+    concurrency = settings.ingestion_worker_concurrency if queue is QueueName.INGESTION else _INDEXING_CONCURRENCY
+    engine = make_engine(database_url, queue, pool_size=concurrency + _SPARE_CONNECTIONS)
     schema.check(engine)
+    archive = open_archive(settings, engine)
+    work = Work(settings, engine, Ingest(engine, archive), credentials_keyring(settings))
+    relay = Relay(
+        engine,
+        database_url,
+        redis_url,
+        concurrency,
+        settings.queue_max_depth,
+        settings.sync_frequency,
+        ScheduleContinuousSync(),
+    )
     worker = WorkerProcess(
         queue=queue,
-        redis_url=settings.redis_url.get_secret_value(),
-        concurrency=settings.ingestion_worker_concurrency if queue is QueueName.INGESTION else _INDEXING_CONCURRENCY,
+        redis_url=redis_url,
+        concurrency=concurrency,
         processors=PROCESSORS,
+        work=work,
+        is_outage=is_outage,
+        wait_until_back=work.wait_for_database,
+        on_stop=work.stopping.set,
+        beside=relay.run if queue is QueueName.INGESTION else None,
         on_ready=notify_ready,
         alive_file=alive_file,
     )
     code = asyncio.run(worker.run())
+    archive.close()
     sys.stderr.flush()
     os._exit(code)  # a thread that hangs in a socket must not keep the process
 

@@ -9,18 +9,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import redis
 from bullmq import Worker
 from bullmq.custom_errors import UnrecoverableError
 
 from archiver.logs import get_logger
-from archiver.queue.connection import worker_client
-from archiver.queue.jobs import JOBS, BadJob, QueueName
+from archiver.queue.connection import request_client, worker_client
+from archiver.queue.figures import JobFigures
+from archiver.queue.jobs import BadJob, Envelope, QueueName
 
 _LOCK_MS = 30_000
 _STALLED_CHECK_MS = 5_000
@@ -32,6 +35,10 @@ _PULSE_SECONDS = 10.0
 log = get_logger("workers")
 
 
+class Lost(Exception):
+    """A server that all jobs need is away; the job is run again when it is back, and loses no attempt."""
+
+
 @dataclass(frozen=True, slots=True)
 class WorkerProcess:
     """`run()` gives the process's exit code: 0 after a stop that was asked for, 1 when the worker died or had to be forced."""
@@ -39,11 +46,20 @@ class WorkerProcess:
     queue: QueueName
     redis_url: str
     concurrency: int
-    processors: Mapping[str, Callable[[Any], Any]]
+    processors: Mapping[str, Callable[[Any, Any, Any], Any]]
+    work: Any = None
+    """What is handed to every processor."""
+    is_outage: Callable[[BaseException], bool] = lambda _: False
+    wait_until_back: Callable[[], None] = lambda: None
+    on_stop: Callable[[], None] = lambda: None
+    """Called when a stop is asked for, so that processors can come to an end."""
+    beside: Callable[[], Coroutine[Any, Any, None]] | None = None
+    """What runs in the same loop, such as the outbox relay."""
     drain_seconds: float = 25.0
     on_ready: Callable[[], None] = lambda: None
     alive_file: Path | None = None
     """Touched every few seconds while the loop works, for a container's health check."""
+    _tasks: list[asyncio.Task[Any]] = field(default_factory=list)
 
     async def run(self) -> int:
         stop = asyncio.Event()
@@ -52,24 +68,34 @@ class WorkerProcess:
             loop.add_signal_handler(number, stop.set)
         client = worker_client(self.redis_url)
         threads = ThreadPoolExecutor(self.concurrency + _SPARE_THREADS, thread_name_prefix=self.queue)
-        worker = Worker(self.queue, self._processor(threads), self._options(client))
+        figures_client = request_client(self.redis_url)
+        worker = Worker(self.queue, self._processor(threads, JobFigures(figures_client)), self._options(client))
         worker.on("error", lambda error, *_: log.error("worker_error", queue=self.queue, error=str(error)))
         worker.on("failed", lambda job, error, *_: log.warning("job_failed", **_ids(job), error=str(error)))
         await worker.blockingRedisConnection.getRedisVersion()  # without it, delays are rounded up to whole seconds
         work = asyncio.create_task(worker.run())
         stopping = asyncio.create_task(stop.wait())
+        watched = {work, stopping}
+        if self.beside is not None:
+            watched.add(asyncio.create_task(self.beside()))
+        self._tasks.extend([stopping, asyncio.create_task(self._pulse(worker)), *(watched - {work, stopping})])
         log.info("worker_ready", queue=self.queue, concurrency=self.concurrency)
         self.on_ready()
-        pulse = asyncio.create_task(self._pulse(worker))
-        await asyncio.wait({work, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        ended, _ = await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
         try:
-            return await (self._drain(worker, work) if stop.is_set() else self._loop_died(work))
+            if not stop.is_set():
+                _tell_why(self.queue, ended)
+            self.on_stop()
+            drained = await self._drain(worker, work)
+            return 0 if drained and stop.is_set() else 1
         finally:
-            stopping.cancel()
-            pulse.cancel()
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
             threads.shutdown(wait=False, cancel_futures=True)
-            with contextlib.suppress(Exception):
-                await client.aclose()
+            for open_client in (client, figures_client):
+                with contextlib.suppress(Exception):
+                    await open_client.aclose()
 
     async def _pulse(self, worker: Worker) -> None:
         while self.alive_file is not None:
@@ -87,26 +113,52 @@ class WorkerProcess:
             "maxStalledCount": _MAX_STALLED,
         }
 
-    def _processor(self, threads: ThreadPoolExecutor) -> Callable[..., Any]:
+    def _processor(self, threads: ThreadPoolExecutor, figures: JobFigures) -> Callable[..., Any]:
         async def process(job: Any, _token: str) -> Any:
-            kind = JOBS.get(job.name)
-            processor = self.processors.get(job.name)
-            if kind is None or processor is None:
-                raise UnrecoverableError(f"there is no processor for a job named {job.name!r}")
+            started = time.monotonic()
             try:
-                payload = kind.from_data(job.data)
-                work = asyncio.get_running_loop().run_in_executor(threads, processor, payload)
-                return await asyncio.wait_for(asyncio.shield(work), kind.timeout_seconds)
-            except BadJob as error:
-                raise UnrecoverableError(str(error)) from error
-            except TimeoutError:
-                raise RuntimeError(f"{job.name} took longer than {kind.timeout_seconds:.0f} s") from None
+                result = await self._until_no_outage(job, threads)
             except asyncio.CancelledError:  # would end the worker's own loop without a word
                 raise RuntimeError(f"{job.name} was cancelled") from None
+            except Exception:
+                await _count(figures, job.name, "failed", time.monotonic() - started)
+                raise
+            await _count(figures, job.name, "done", time.monotonic() - started)
+            return result
 
         return process
 
-    async def _drain(self, worker: Worker, work: asyncio.Task[Any]) -> int:
+    async def _until_no_outage(self, job: Any, threads: ThreadPoolExecutor) -> Any:
+        while True:
+            try:
+                return await self._run_once(job, threads)
+            except Lost as lost:
+                log.warning("job_waits", **_ids(job), error=str(lost))
+                await asyncio.get_running_loop().run_in_executor(threads, self.wait_until_back)
+
+    async def _run_once(self, job: Any, threads: ThreadPoolExecutor) -> Any:
+        try:
+            envelope = Envelope.decode(job.name, job.data)
+            processor = self.processors[job.name]
+        except (BadJob, KeyError) as error:
+            raise UnrecoverableError(str(error)) from error
+        seconds = type(envelope.job).timeout_seconds
+        work = asyncio.get_running_loop().run_in_executor(threads, self._call, processor, envelope)
+        try:
+            return await asyncio.wait_for(asyncio.shield(work), seconds)
+        except TimeoutError:
+            raise RuntimeError(f"{job.name} took longer than {seconds:.0f} s") from None
+
+    def _call(self, processor: Callable[[Any, Any, Any], Any], envelope: Envelope) -> Any:
+        try:
+            return processor(envelope.job, self.work, envelope)
+        except Exception as error:
+            if self.is_outage(error):
+                raise Lost(str(error).splitlines()[0]) from error
+            raise
+
+    async def _drain(self, worker: Worker, work: asyncio.Task[Any]) -> bool:
+        """True if every job came to its end in time."""
         log.info("worker_stopping", queue=self.queue, running=len(worker.processing))
         closing = asyncio.create_task(worker.close())
         done, _ = await asyncio.wait({closing}, timeout=self.drain_seconds)
@@ -117,12 +169,19 @@ class WorkerProcess:
         work.cancel()
         await asyncio.wait({work}, timeout=_FORCED_STOP_SECONDS)
         log.info("worker_stopped", queue=self.queue)
-        return 0 if done else 1
+        return bool(done)
 
-    async def _loop_died(self, work: asyncio.Task[Any]) -> int:
-        error = work.exception() if not work.cancelled() else None
-        log.error("worker_loop_died", queue=self.queue, error=str(error or "ended without an error"))
-        return 1
+
+async def _count(figures: JobFigures, name: str, event: str, seconds: float) -> None:
+    """A figure that could not be counted is no reason to fail a job."""
+    with contextlib.suppress(redis.RedisError, OSError):
+        await figures.count([(name, event)], seconds)
+
+
+def _tell_why(queue: QueueName, ended: set[asyncio.Task[Any]]) -> None:
+    for task in ended:
+        error = None if task.cancelled() else task.exception()
+        log.error("worker_loop_died", queue=queue, error=str(error or "ended without an error"))
 
 
 def _ids(job: Any) -> dict[str, Any]:

@@ -10,9 +10,11 @@ import typer
 from archiver import __version__
 from archiver.cli.backup import backup, restore
 from archiver.cli.care import compact, keys_app, rebuild, verify
+from archiver.cli.dead_letters import app as dead_letters_app
 from archiver.cli.doctor import doctor
 from archiver.cli.mail import delete, export, show
 from archiver.cli.servers import migrate, search_server, web
+from archiver.cli.source import app as source_app
 from archiver.cli.status import status
 from archiver.cli.up import up
 from archiver.errors import ArchiverError
@@ -31,6 +33,8 @@ for function in (
 ):  # fmt: skip
     app.command(function.__name__.replace("_", "-"))(function)
 
+app.add_typer(source_app, name="source")
+app.add_typer(dead_letters_app, name="dead-letters")
 app.add_typer(keys_app)
 
 

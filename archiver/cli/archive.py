@@ -30,12 +30,12 @@ class OpenArchive:
 
 
 @contextmanager
-def opened(name: str, *, migrate: bool = False) -> Iterator[OpenArchive]:
+def opened(name: str, *needs: str, migrate: bool = False) -> Iterator[OpenArchive]:
     from archiver.db import make_engine
     from archiver.services import schema
     from archiver.services.places import open_archive
 
-    with connected() as settings:
+    with connected(*needs) as settings:
         assert settings.database_url is not None
         engine = make_engine(settings.database_url.get_secret_value(), name)
         try:

@@ -3,6 +3,7 @@
 from archiver.models.access import ApiKey, AuditEntry, Grant, Session, User
 from archiver.models.base import Base
 from archiver.models.ids import message_uuid, uuid7
+from archiver.models.ledger import FolderListing, SkippedMessage, UnaccountedKey
 from archiver.models.messages import Attachment, Message, MessageAttachment, MessageCopy, Participant
 from archiver.models.sources import IngestionSource, Mailbox
 from archiver.models.store import MessagePart, Pack, StoredObject
@@ -14,6 +15,7 @@ __all__ = [
     "AuditEntry",
     "Base",
     "DeadLetter",
+    "FolderListing",
     "Grant",
     "IngestionSource",
     "Mailbox",
@@ -25,10 +27,12 @@ __all__ = [
     "Pack",
     "Participant",
     "Session",
+    "SkippedMessage",
     "StoredObject",
     "SyncRun",
     "SyncSession",
     "SyncSessionMailbox",
+    "UnaccountedKey",
     "User",
     "message_uuid",
     "uuid7",

@@ -6,11 +6,17 @@ A job carries ids and nothing else: Postgres is the truth, a job is a doorbell.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, get_type_hints
+from uuid import UUID
 
 from archiver.errors import ArchiverError
+
+ENVELOPE_VERSION = 1
+CONTROL_PRIORITY = 1
+MAILBOX_PRIORITY = 10
 
 
 class QueueName(StrEnum):
@@ -27,23 +33,33 @@ class Job:
     """What a job carries. A subclass is a kind of job; its class variables say how it is run."""
 
     name: ClassVar[str]
-    queues: ClassVar[frozenset[QueueName]]
-    priority: ClassVar[int] = 10
+    queues: ClassVar[frozenset[QueueName]] = frozenset({QueueName.INGESTION})
+    priority: ClassVar[int] = CONTROL_PRIORITY
     timeout_seconds: ClassVar[float] = 300.0
     attempts: ClassVar[int] = 5
 
     def data(self) -> dict[str, Any]:
-        return asdict(self)
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: str(value) if isinstance(value, UUID) else value for name, value in values.items()}
 
     @classmethod
-    def from_data(cls, data: Mapping[str, Any]) -> Self:
+    def from_data(cls, data: Any) -> Self:
         expected = {field.name for field in fields(cls)}
-        if set(data) != expected:
-            raise BadJob(f"{cls.name}: expected the fields {sorted(expected)}, got {sorted(data)}")
-        for field in fields(cls):
-            if not isinstance(data[field.name], str):
-                raise BadJob(f"{cls.name}: {field.name} is not a text")
-        return cls(**data)
+        if not isinstance(data, Mapping) or set(data) != expected:
+            raise BadJob(f"{cls.name}: expected the fields {sorted(expected)}, got {sorted(data) if data else data!r}")
+        hints = get_type_hints(cls)
+        return cls(**{name: _read(cls.name, name, value, hints[name]) for name, value in data.items()})
+
+
+def _read(job: str, name: str, value: Any, kind: type) -> Any:
+    if not isinstance(value, str):
+        raise BadJob(f"{job}: {name} is not a text")
+    if kind is not UUID:
+        return value
+    try:
+        return UUID(value)
+    except ValueError:
+        raise BadJob(f"{job}: {name} is not an id") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,23 +68,111 @@ class Ping(Job):
 
     name = "ping"
     queues = frozenset(QueueName)
-    priority = 1
     timeout_seconds = 10.0
     attempts = 1
 
     token: str
 
 
-JOBS: dict[str, type[Job]] = {kind.name: kind for kind in (Ping,)}
+@dataclass(frozen=True, slots=True)
+class ScheduleContinuousSync(Job):
+    """The tick: starts what is due, and looks after what has stopped."""
+
+    name = "schedule-continuous-sync"
 
 
-def options(kind: type[Job], job_id: str) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class ContinuousSync(Job):
+    """One cycle of one source: lists its mailboxes."""
+
+    name = "continuous-sync"
+    timeout_seconds = 3600.0
+
+    source_id: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class InitialImport(Job):
+    """The first cycle of a source."""
+
+    name = "initial-import"
+    timeout_seconds = 3600.0
+
+    source_id: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessMailbox(Job):
+    """A slice of one mailbox."""
+
+    name = "process-mailbox"
+    priority = MAILBOX_PRIORITY
+    timeout_seconds = 3600.0
+
+    session_id: UUID
+    mailbox_id: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class SyncCycleFinished(Job):
+    """The end of a cycle; its job id is the session's."""
+
+    name = "sync-cycle-finished"
+
+    session_id: UUID
+
+
+JOBS: dict[str, type[Job]] = {
+    kind.name: kind for kind in (Ping, ScheduleContinuousSync, ContinuousSync, InitialImport, ProcessMailbox, SyncCycleFinished)
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """A job on its way: which one it is, what it belongs to, what caused it, and since when it is under way."""
+
+    id: str
+    job: Job
+    correlation_id: str
+    causation_id: str | None
+    at: datetime
+
+    @classmethod
+    def of(cls, job: Job, job_id: str, correlation_id: str | None = None, causation_id: str | None = None) -> Envelope:
+        return cls(job_id, job, correlation_id or job_id, causation_id, datetime.now(UTC))
+
+    def encode(self) -> dict[str, Any]:
+        return {
+            "v": ENVELOPE_VERSION,
+            "id": self.id,
+            "correlation_id": self.correlation_id,
+            "causation_id": self.causation_id,
+            "at": self.at.isoformat(),
+            "data": self.job.data(),
+        }
+
+    @classmethod
+    def decode(cls, name: str, encoded: Any) -> Envelope:
+        kind = JOBS.get(name)
+        if kind is None:
+            raise BadJob(f"there is no job named {name!r}")
+        try:
+            version, data = encoded["v"], encoded["data"]
+            if version != ENVELOPE_VERSION:
+                raise BadJob(f"{name}: version {version!r} of the envelope is unknown; was it sent by a newer version?")
+            at = datetime.fromisoformat(encoded["at"])
+            return cls(encoded["id"], kind.from_data(data), encoded["correlation_id"], encoded["causation_id"], at)
+        except (KeyError, TypeError, ValueError) as error:
+            raise BadJob(f"{name}: the envelope is incomplete ({error!r})") from error
+
+
+def options(kind: type[Job], job_id: str | None) -> dict[str, Any]:
     """BullMQ's options. Each job has a priority: one without would go before all others, for ever."""
-    return {
-        "jobId": job_id,
+    chosen: dict[str, Any] = {
         "priority": kind.priority,
         "attempts": kind.attempts,
         "backoff": {"type": "exponential", "delay": 1000},
         "removeOnComplete": {"age": 3600, "count": 1000},
         "removeOnFail": {"age": 7 * 86400, "count": 10_000},
     }
+    return chosen if job_id is None else {**chosen, "jobId": job_id}

@@ -5,16 +5,33 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from bullmq import Job as BullJob
 from bullmq import Queue
 
+from archiver.config import interval_seconds
 from archiver.errors import NotReady
 from archiver.queue.connection import request_client
-from archiver.queue.jobs import Job, Ping, QueueName, options
+from archiver.queue.figures import JobFigures
+from archiver.queue.jobs import Envelope, Job, Ping, QueueName, options
 
 _LOOK_SECONDS = 0.02
+_ALIVE = ("waiting", "prioritized", "delayed", "active")
+
+
+@dataclass(frozen=True, slots=True)
+class FailedJob:
+    """A job that BullMQ has given up."""
+
+    queue: QueueName
+    id: str
+    name: str
+    data: Any
+    reason: str
+    attempts: int
 
 
 class JobQueues:
@@ -23,6 +40,7 @@ class JobQueues:
     def __init__(self, url: str) -> None:
         self._client = request_client(url)
         self._queues = {name: Queue(name, {"connection": self._client}) for name in QueueName}
+        self.figures = JobFigures(self._client)
 
     async def __aenter__(self) -> JobQueues:
         return self
@@ -31,15 +49,64 @@ class JobQueues:
         await self._client.aclose()
 
     async def add(self, queue: QueueName, job: Job, job_id: str) -> None:
-        """Adding an id that is there already does nothing."""
-        assert queue in job.queues
-        await self._queues[queue].add(job.name, job.data(), options(type(job), job_id))
+        await self.add_bulk(queue, [Envelope.of(job, job_id)])
+
+    async def add_bulk(self, queue: QueueName, envelopes: Sequence[Envelope]) -> None:
+        """In one write. Adding an id that is there already does nothing."""
+        jobs: list[dict[str, Any]] = []
+        for envelope in envelopes:
+            assert queue in envelope.job.queues
+            kind = type(envelope.job)
+            jobs.append({"name": kind.name, "data": envelope.encode(), "opts": options(kind, envelope.id)})
+        if jobs:
+            await self._queues[queue].addBulk(jobs)
+            await self.figures.count((type(envelope.job).name, "added") for envelope in envelopes)
 
     async def counts(self, queue: QueueName) -> dict[str, int]:
         """Jobs by state; paused queues count theirs as waiting."""
         return dict(
             await self._queues[queue].getJobCounts("active", "waiting", "prioritized", "delayed", "failed", "completed")
         )
+
+    async def alive(self, queue: QueueName, job_ids: Iterable[str]) -> set[str]:
+        """Those that wait or run."""
+        states = {job_id: await self._queues[queue].getJobState(job_id) for job_id in job_ids}
+        return {job_id for job_id, state in states.items() if state in _ALIVE}
+
+    async def forget(self, queue: QueueName, job_ids: Iterable[str]) -> None:
+        """Removes what is left of jobs that have ended, so that their ids can be used again."""
+        for job_id in job_ids:
+            await self._queues[queue].remove(job_id)
+
+    async def failed(self, queue: QueueName, most: int = 100) -> list[FailedJob]:
+        jobs = await self._queues[queue].getFailed(0, most - 1)
+        return [FailedJob(queue, job.id, job.name, job.data, job.failedReason or "", job.attemptsMade) for job in jobs if job]
+
+    async def workers(self, queue: QueueName) -> int:
+        """How many worker processes listen."""
+        return max(1, int(await self._queues[queue].get_workers_count()) // 2)
+
+    async def pause(self, queue: QueueName) -> None:
+        """Jobs that run are finished; new ones can be added."""
+        await self._queues[queue].pause()
+
+    async def resume(self, queue: QueueName) -> None:
+        await self._queues[queue].resume()
+
+    async def is_paused(self, queue: QueueName) -> bool:
+        return bool(await self._queues[queue].isPaused())
+
+    async def keep_schedule(self, queue: QueueName, job: Job, schedule: str) -> None:
+        """Makes sure that `job` comes by this schedule. One that is right already is left alone: replacing it would lose a
+        tick that is due."""
+        seconds = interval_seconds(schedule)
+        wanted: dict[str, Any] = {"every": seconds * 1000} if seconds else {"pattern": schedule, "tz": "UTC"}
+        bull = self._queues[queue]
+        found = await bull.getJobScheduler(job.name)
+        if found and all(str(found.get(name)) == str(value) for name, value in wanted.items()):
+            return
+        template = {**options(type(job), None), "removeOnComplete": {"count": 10}}
+        await bull.upsertJobScheduler(job.name, wanted, job.name, Envelope.of(job, job.name).encode(), template)
 
     async def result(self, queue: QueueName, job_id: str, timeout_seconds: float) -> Any:
         """What the job returned. Raises NotReady when it has not ended in time, or failed."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
@@ -15,9 +16,11 @@ from typing import Any
 
 import pytest
 
+from archiver.config import load_settings
 from archiver.errors import NotReady
-from archiver.queue.jobs import JOBS, BadJob, Ping, QueueName, options
+from archiver.queue.jobs import JOBS, BadJob, Envelope, Ping, QueueName, options
 from archiver.queue.queues import JobQueues, ping
+from archiver.secrets import create_missing_keys
 from archiver.stack.folder import DataFolder
 from archiver.stack.valkey import EmbeddedValkey
 from workers.processors import PROCESSORS
@@ -67,6 +70,7 @@ class Process:
 @pytest.fixture
 def start_worker(database_url: str, valkey: EmbeddedValkey, tmp_path: Path) -> Iterator[Callable[[str], Process]]:
     started: list[Process] = []
+    create_missing_keys(load_settings({"ARCHIVER_DATA": str(tmp_path / "data")}, Path("none")))
 
     def start(queue: str) -> Process:
         started.append(Process(queue, database_url, valkey.url(), tmp_path / "data"))
@@ -77,6 +81,7 @@ def start_worker(database_url: str, valkey: EmbeddedValkey, tmp_path: Path) -> I
     for worker in started:
         if worker.process.poll() is None:
             worker.process.kill()
+        with contextlib.suppress(ValueError):  # the test has read it to its end
             worker.process.communicate()
 
 
@@ -137,7 +142,7 @@ def test_a_worker_without_its_tables_says_so(empty_database_url: str, valkey: Em
     worker = Process(INGESTION, empty_database_url, valkey.url(), tmp_path / "data")
     _, said = worker.process.communicate(timeout=60)
     assert worker.process.returncode == 1
-    assert said == "archiver: the database lacks 1 migration(s): run `archiver migrate`\n"
+    assert said == "archiver: the database lacks 2 migration(s): run `archiver migrate`\n"
 
 
 def test_a_worker_without_addresses_says_so(tmp_path: Path) -> None:
@@ -156,7 +161,8 @@ class Harness:
 
     def __init__(self, url: str, processor: Callable[[Any], Any], drain_seconds: float = 10.0) -> None:
         self.url = url
-        self.worker = WorkerProcess(INGESTION, url, 2, {**PROCESSORS, "ping": processor}, drain_seconds=drain_seconds)
+        processors = {**PROCESSORS, "ping": lambda job, _work, _envelope: processor(job)}
+        self.worker = WorkerProcess(INGESTION, url, 2, processors, drain_seconds=drain_seconds)
 
     async def run(self, act: Callable[[JobQueues], Any]) -> int:
         """Runs the worker, does `act`, then asks for a stop as the system would; gives the exit code."""
@@ -235,12 +241,17 @@ def test_a_failing_processor_fails_its_job_and_nothing_else(valkey: EmbeddedValk
 def test_unknown_jobs_and_wrong_data_fail_for_good(valkey: EmbeddedValkey) -> None:
     async def act(queues: JobQueues) -> None:
         bull = queues._queues[INGESTION]
-        await bull.add("no-such-job", {}, options(Ping, "unknown-1"))
-        await bull.add("ping", {"token": 5}, options(Ping, "wrong-1"))
-        with pytest.raises(NotReady, match="no processor for a job named 'no-such-job'"):
-            await queues.result(INGESTION, "unknown-1", 10)
-        with pytest.raises(NotReady, match="token is not a text"):
-            await queues.result(INGESTION, "wrong-1", 10)
+        good = Envelope.of(Ping("x"), "x").encode()
+        wrong = {
+            "unknown": ("no-such-job", good, "there is no job named 'no-such-job'"),
+            "no-envelope": ("ping", {"token": "x"}, "the envelope is incomplete"),
+            "newer": ("ping", {**good, "v": 2}, "version 2 of the envelope is unknown"),
+            "wrong": ("ping", {**good, "data": {"token": 5}}, "token is not a text"),
+        }
+        for job_id, (name, data, expected) in wrong.items():
+            await bull.add(name, data, options(Ping, job_id))
+            with pytest.raises(NotReady, match=expected):
+                await queues.result(INGESTION, job_id, 10)
 
     assert asyncio.run(Harness(valkey.url(), lambda _: None).run(act)) == 0
 

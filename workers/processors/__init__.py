@@ -3,7 +3,17 @@
 from collections.abc import Callable
 from typing import Any
 
-from archiver.queue.jobs import Ping
-from workers.processors import ping
+from archiver.queue.jobs import ContinuousSync, InitialImport, Ping, ProcessMailbox, ScheduleContinuousSync, SyncCycleFinished
+from workers.processors import continuous_sync, ping, process_mailbox, schedule_continuous_sync, sync_cycle_finished
 
-PROCESSORS: dict[str, Callable[[Any], Any]] = {Ping.name: ping.process}
+Processor = Callable[[Any, Any, Any], Any]
+"""(job, work, envelope) → what the job returns, as JSON."""
+
+PROCESSORS: dict[str, Processor] = {
+    Ping.name: ping.process,
+    ScheduleContinuousSync.name: schedule_continuous_sync.process,
+    ContinuousSync.name: continuous_sync.process,
+    InitialImport.name: continuous_sync.process,
+    ProcessMailbox.name: process_mailbox.process,
+    SyncCycleFinished.name: sync_cycle_finished.process,
+}

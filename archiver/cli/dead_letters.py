@@ -1,0 +1,85 @@
+"""`archiver dead-letters …`: what failed for good."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from archiver.cli.archive import opened
+from archiver.cli.output import Json, console, messages, print_json
+from archiver.services import dead_letters, sources
+
+app = typer.Typer(no_args_is_help=True, help="What failed for good: messages, documents and jobs, each with its reason.")
+
+Id = Annotated[str, typer.Argument(help="The id, or the beginning of it.")]
+
+
+@app.command("list")
+def list_(
+    source: Annotated[str | None, typer.Option(help="Only those of this source.")] = None,
+    discarded: Annotated[bool, typer.Option("--discarded", help="Those that were given up.")] = False,
+    limit: Annotated[int, typer.Option(min=1, max=100_000, help="At most so many, newest first.")] = 100,
+    json: Json = False,
+) -> None:
+    """Show them, newest first."""
+    with opened("dead-letters") as archive, archive.engine.connect() as connection:
+        source_id = sources.find(connection, source).id if source else None
+        found = dead_letters.listed(connection, source_id, discarded=discarded, most=limit)
+    if json:
+        return print_json({"dead_letters": [_shape(letter) for letter in found]})
+    if not found:
+        return console.print("There are none.")
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in ("id", "kind", "where", "what", "tries", "next", "reason"):
+        table.add_column(heading, justify="right" if heading == "tries" else "left")
+    for letter in found:
+        where = letter.mailbox or letter.source or ""
+        what = letter.provider_key or letter.job or str(letter.message_id or "")
+        when = f"{letter.next_try_at:%m-%d %H:%M}" if letter.next_try_at and not discarded else ""
+        table.add_row(str(letter.id), letter.kind, where, Text(what), str(letter.attempts), when, Text(letter.reason))
+    return console.print(table)
+
+
+@app.command("show")
+def show(letter_id: Id, json: Json = False) -> None:
+    """Everything that is known about one."""
+    with opened("dead-letters") as archive, archive.engine.connect() as connection:
+        letter = _shape(dead_letters.find(connection, letter_id))
+    if json:
+        return print_json(letter)
+    for name, value in letter.items():
+        if value is not None:
+            console.print(Text.assemble((f"{name:<16}", "dim"), str(value)))
+    return None
+
+
+@app.command("retry")
+def retry(letter_ids: Annotated[list[str], typer.Argument(help="Ids, or the beginnings of them.")], json: Json = False) -> None:
+    """Try again: a message is fetched in the next cycle of its source, a job runs at once."""
+    _each(letter_ids, dead_letters.retry, "will be tried again", json=json)
+
+
+@app.command("discard")
+def discard(
+    letter_ids: Annotated[list[str], typer.Argument(help="Ids, or the beginnings of them.")], json: Json = False
+) -> None:
+    """Never try again. They stay listed with --discarded: what is not archived stays explained."""
+    _each(letter_ids, dead_letters.discard, "discarded", json=json)
+
+
+def _each(letter_ids: list[str], act: Any, said: str, *, json: bool) -> None:
+    with opened("dead-letters") as archive, archive.engine.begin() as connection:
+        for letter in [dead_letters.find(connection, letter_id) for letter_id in letter_ids]:
+            act(connection, letter)
+    if json:
+        print_json({"dead_letters": letter_ids, "message": said})
+    else:
+        messages.print(f"{len(letter_ids)} {said}.")
+
+
+def _shape(letter: dead_letters.DeadLetter) -> dict[str, Any]:
+    return {name: value for name, value in asdict(letter).items() if name != "source_id"}

@@ -1,0 +1,67 @@
+"""Follows a cycle to its end, with a bar for the whole and one for each mailbox that is being read."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from rich.filesize import decimal
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from sqlalchemy import Connection, Engine
+
+from archiver.cli.output import messages
+from archiver.models.states import RunOutcome
+from archiver.services import runs
+from archiver.services.runs import Run
+from archiver.services.sources import Source
+
+_STYLES = {RunOutcome.SUCCESS: "green", RunOutcome.INCOMPLETE: "yellow"}
+
+
+def follow_run(engine: Engine, source: Source, after: UUID | None, timeout_seconds: float | None, *, quiet: bool) -> Run:
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[figures]}"),
+        TimeRemainingColumn(compact=True),
+    )
+    with Progress(*columns, console=messages, disable=quiet or not messages.is_terminal, transient=True) as progress:
+        whole = progress.add_task(source.name, total=None, figures="waiting for a worker")
+        bars: dict[str, TaskID] = {}
+
+        def look(connection: Connection) -> None:
+            for one in runs.running(connection, source.id):
+                rate = one.archived / one.seconds if one.seconds else 0.0
+                figures = f"{one.archived:,} archived, {rate:,.0f}/s, {decimal(one.bytes)}"
+                if one.total:
+                    progress.update(whole, total=one.total, completed=one.seen, figures=figures)
+                else:
+                    progress.update(whole, total=one.mailboxes or None, completed=one.ended_mailboxes, figures=figures)
+                _show_mailboxes(connection, one.session_id, progress, bars)
+
+        run = runs.wait_for_run(engine, source.id, after, timeout_seconds, look)
+    if not quiet:
+        _sum_up(run)
+    return run
+
+
+def _show_mailboxes(connection: Connection, session_id: UUID, progress: Progress, bars: dict[str, TaskID]) -> None:
+    shown = {box.address: box for box in runs.mailboxes(connection, session_id, 8) if box.state == "running"}
+    for address in list(bars):
+        if address not in shown:
+            progress.remove_task(bars.pop(address))
+    for address, box in shown.items():
+        if address not in bars:
+            bars[address] = progress.add_task(f"  {address}", total=None, figures="")
+        progress.update(bars[address], total=box.total, completed=box.seen, figures=f"{box.seen:,}")
+
+
+def _sum_up(run: Run) -> None:
+    style = _STYLES.get(run.outcome, "red")
+    rate = run.archived / run.seconds if run.seconds else 0.0
+    messages.print(
+        f"[{style}]{run.outcome}[/{style}]: {run.archived:,} archived ({decimal(run.bytes)}, {rate:,.0f} messages/s), "
+        f"{run.duplicates:,} known, {run.skipped:,} skipped, {run.failed:,} failed, {run.missing:,} missing; "
+        f"{run.mailboxes:,} mailboxes, {run.failed_mailboxes:,} failed; {run.seconds:.1f} s"
+    )
+    for error in run.errors:
+        messages.print(f"  {error['mailbox']}: {error['error']}", style="yellow", markup=False)

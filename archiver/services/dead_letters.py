@@ -1,0 +1,83 @@
+"""What failed for good: listed, looked at, tried again, or given up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Connection, text
+
+from archiver.errors import UsageError
+from archiver.queue.jobs import Envelope, QueueName
+from archiver.sync import outbox
+
+_COLUMNS = """
+    SELECT d.id, d.kind, s.name AS source, m.address AS mailbox, d.folder, d.provider_key, d.message_id, d.job, d.reason,
+           d.attempts, d.created_at, d.last_failed_at, d.next_try_at, d.discarded_at, d.raw_sha256 IS NOT NULL AS has_bytes,
+           d.source_id, d.payload
+    FROM dead_letters d LEFT JOIN ingestion_sources s ON s.id = d.source_id LEFT JOIN mailboxes m ON m.id = d.mailbox_id"""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    id: UUID
+    kind: str
+    source: str | None
+    mailbox: str | None
+    folder: str | None
+    provider_key: str | None
+    message_id: UUID | None
+    job: str | None
+    reason: str
+    attempts: int
+    created_at: datetime
+    last_failed_at: datetime
+    next_try_at: datetime | None
+    discarded_at: datetime | None
+    has_bytes: bool
+    source_id: UUID | None
+    payload: dict[str, Any]
+
+
+def listed(
+    connection: Connection, source_id: UUID | None = None, *, discarded: bool = False, most: int = 100
+) -> list[DeadLetter]:
+    """Newest first."""
+    statement = text(
+        _COLUMNS
+        + " WHERE (CAST(:source AS uuid) IS NULL OR d.source_id = :source) AND (d.discarded_at IS NOT NULL) = :discarded"
+        " ORDER BY d.last_failed_at DESC, d.id DESC LIMIT :most"
+    )
+    values = {"source": source_id, "discarded": discarded, "most": most}
+    return [DeadLetter(*row) for row in connection.execute(statement, values)]
+
+
+def find(connection: Connection, letter_id: str) -> DeadLetter:
+    """By its id, or the beginning of it."""
+    rows = connection.execute(text(_COLUMNS + " WHERE CAST(d.id AS text) LIKE :id || '%' LIMIT 2"), {"id": letter_id}).all()
+    if len(rows) != 1:
+        raise UsageError(f"{'several dead letters begin' if rows else 'no dead letter begins'} with {letter_id!r}")
+    return DeadLetter(*rows[0])
+
+
+def retry(connection: Connection, letter: DeadLetter) -> None:
+    """Due at once. A message is fetched again in the next cycle of its source; a job is announced again."""
+    connection.execute(
+        text("UPDATE dead_letters SET next_try_at = now(), discarded_at = NULL WHERE id = :id"), {"id": letter.id}
+    )
+    if letter.kind == "message":
+        connection.execute(
+            text("UPDATE ingestion_sources SET next_due_at = now() WHERE id = :id AND status IN ('active', 'error')"),
+            {"id": letter.source_id},
+        )
+    elif letter.kind == "job" and letter.job is not None:
+        outbox.announce(connection, Envelope.decode(letter.job, letter.payload).job, source_id=letter.source_id)
+        connection.execute(text("DELETE FROM dead_letters WHERE id = :id"), {"id": letter.id})
+    outbox.wake(connection, QueueName.INGESTION)
+
+
+def discard(connection: Connection, letter: DeadLetter) -> None:
+    """Never tried again. The entry stays: what is not archived stays explained."""
+    connection.execute(text("UPDATE dead_letters SET discarded_at = now() WHERE id = :id"), {"id": letter.id})

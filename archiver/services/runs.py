@@ -1,0 +1,167 @@
+"""Cycles as people see them: how far a running one is, and how the last ones ended."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Connection, Engine, text
+
+from archiver.errors import NotReady
+from archiver.models.states import RunOutcome
+
+_LOOK_SECONDS = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """A running cycle, added up from its mailboxes."""
+
+    session_id: UUID
+    source_id: UUID
+    source: str
+    mailboxes: int
+    ended_mailboxes: int
+    seen: int
+    total: int | None
+    archived: int
+    duplicates: int
+    skipped: int
+    failed: int
+    bytes: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class MailboxProgress:
+    address: str
+    state: str
+    seen: int
+    total: int | None
+    archived: int
+    failed: int
+    bytes: int
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    id: UUID
+    outcome: RunOutcome
+    started_at: datetime
+    finished_at: datetime
+    mailboxes: int
+    failed_mailboxes: int
+    archived: int
+    duplicates: int
+    skipped: int
+    failed: int
+    missing: int
+    bytes: int
+    errors: list[dict[str, str]]
+
+    @property
+    def seconds(self) -> float:
+        return (self.finished_at - self.started_at).total_seconds()
+
+    def figures(self) -> dict[str, Any]:
+        """What `--wait --json` prints."""
+        return {
+            "run": str(self.id),
+            "outcome": str(self.outcome),
+            "archived": self.archived,
+            "duplicates": self.duplicates,
+            "failed": self.failed,
+            "skipped": self.skipped,
+            "missing": self.missing,
+            "bytes": self.bytes,
+            "mailboxes": self.mailboxes,
+            "failed_mailboxes": self.failed_mailboxes,
+            "seconds": round(self.seconds, 3),
+            "errors": self.errors,
+        }
+
+
+_PROGRESS = text("""
+    SELECT x.id AS session_id, s.id AS source_id, s.name AS source, x.total_mailboxes AS mailboxes,
+           x.completed_mailboxes + x.failed_mailboxes AS ended_mailboxes, coalesce(sum(m.seen), 0) AS seen,
+           CASE WHEN bool_and(m.total IS NOT NULL) THEN sum(m.total) END AS total,
+           coalesce(sum(m.archived), 0) AS archived, coalesce(sum(m.duplicates), 0) AS duplicates,
+           coalesce(sum(m.skipped), 0) AS skipped, coalesce(sum(m.failed), 0) AS failed, coalesce(sum(m.bytes), 0) AS bytes,
+           extract(epoch FROM now() - x.created_at) AS seconds
+    FROM sync_sessions x JOIN ingestion_sources s ON s.id = x.ingestion_source_id
+    LEFT JOIN sync_session_mailboxes m ON m.session_id = x.id
+    WHERE CAST(:source AS uuid) IS NULL OR s.id = :source
+    GROUP BY x.id, s.id ORDER BY x.id""")
+
+_MAILBOXES = text("""
+    SELECT b.address, m.state, m.seen, m.total, m.archived, m.failed, m.bytes, m.error_message
+    FROM sync_session_mailboxes m JOIN mailboxes b ON b.id = m.mailbox_id
+    WHERE m.session_id = :session
+    ORDER BY m.state = 'running' DESC, m.state = 'failed' DESC, m.started_at DESC NULLS LAST, b.address LIMIT :most""")
+
+_RUNS = """
+    SELECT id, outcome, started_at, finished_at, total_mailboxes, failed_mailboxes, archived, duplicates, skipped, failed,
+           missing, bytes, error_messages FROM sync_runs"""
+
+
+def running(connection: Connection, source_id: UUID | None = None) -> list[Progress]:
+    def whole(value: Any) -> int | None:
+        return None if value is None else int(value)
+
+    return [
+        Progress(
+            row.session_id,
+            row.source_id,
+            row.source,
+            row.mailboxes,
+            row.ended_mailboxes,
+            int(row.seen),
+            whole(row.total),
+            int(row.archived),
+            int(row.duplicates),
+            int(row.skipped),
+            int(row.failed),
+            int(row.bytes),
+            float(row.seconds),
+        )
+        for row in connection.execute(_PROGRESS, {"source": source_id})
+    ]
+
+
+def mailboxes(connection: Connection, session_id: UUID, most: int = 10) -> list[MailboxProgress]:
+    """Those that run first, then those that failed."""
+    return [MailboxProgress(*row) for row in connection.execute(_MAILBOXES, {"session": session_id, "most": most})]
+
+
+def _run(row: Any) -> Run:
+    return Run(row.id, RunOutcome(row.outcome), *row[2:])
+
+
+def last_runs(connection: Connection, source_id: UUID, most: int = 5) -> list[Run]:
+    statement = text(_RUNS + " WHERE source_id = :id ORDER BY finished_at DESC LIMIT :most")
+    return [_run(row) for row in connection.execute(statement, {"id": source_id, "most": most})]
+
+
+def newest_run(connection: Connection, source_id: UUID) -> UUID | None:
+    return next((run.id for run in last_runs(connection, source_id, 1)), None)
+
+
+def wait_for_run(
+    engine: Engine, source_id: UUID, after: UUID | None, timeout_seconds: float | None, look: Callable[[Connection], None]
+) -> Run:
+    """The first run that ends after `after`. `look` is called in between, for bars. Postgres is asked: nothing is missed."""
+    deadline = time.monotonic() + timeout_seconds if timeout_seconds else None
+    while True:
+        with engine.connect() as connection:
+            newest = next(iter(last_runs(connection, source_id, 1)), None)
+            if newest is not None and newest.id != after:
+                return newest
+            look(connection)
+        if deadline is not None and time.monotonic() > deadline:
+            raise NotReady(f"the sync has not ended within {timeout_seconds:.0f} s; it goes on")
+        time.sleep(_LOOK_SECONDS)

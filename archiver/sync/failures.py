@@ -1,0 +1,73 @@
+"""Jobs that BullMQ has given up: what they were to do ends as failed in Postgres, with everything needed to try again."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import orjson
+from sqlalchemy import Connection, text
+
+from archiver.models.ids import uuid7
+from archiver.models.states import RunOutcome
+from archiver.queue.jobs import BadJob, ContinuousSync, Envelope, InitialImport, ProcessMailbox
+from archiver.queue.queues import FailedJob
+from archiver.sync import cycle, outbox, sessions
+
+_KEEP = text("""
+    INSERT INTO dead_letters (id, kind, source_id, queue, job, job_id, payload, reason, attempts)
+    VALUES (:id, 'job', :source, :queue, :job, :job_id, CAST(:payload AS jsonb), :reason, :attempts)
+    ON CONFLICT (queue, job_id) WHERE kind = 'job' DO UPDATE SET reason = excluded.reason,
+        attempts = dead_letters.attempts + excluded.attempts, last_failed_at = now(), discarded_at = NULL""")
+
+
+def settle_failed(connection: Connection, failed: FailedJob) -> None:
+    """Safe to repeat: a job that was settled before changes nothing."""
+    try:
+        envelope: Envelope | None = Envelope.decode(failed.name, failed.data)
+    except BadJob:
+        envelope = None
+    job = envelope.job if envelope else None
+    row_id = _uuid(failed.id)
+    source_id = None
+    if isinstance(job, ProcessMailbox):
+        _fail_mailbox(connection, job, failed.reason)
+    else:
+        if isinstance(job, ContinuousSync | InitialImport):
+            source_id = _existing_source(connection, job.source_id)
+            _fail_listing(connection, job.source_id, failed.reason)
+        _keep(connection, failed, source_id)
+    if row_id is not None:
+        outbox.settle(connection, row_id)
+
+
+def _fail_mailbox(connection: Connection, job: ProcessMailbox, reason: str) -> None:
+    source_id = connection.execute(
+        text("SELECT ingestion_source_id FROM sync_sessions WHERE id = :id"), {"id": job.session_id}
+    ).scalar()
+    if source_id is not None:
+        sessions.fail_mailbox(connection, job.session_id, job.mailbox_id, source_id, reason)
+
+
+def _fail_listing(connection: Connection, source_id: UUID, reason: str) -> None:
+    statement = text("SELECT id FROM sync_sessions WHERE ingestion_source_id = :id AND state = 'listing'")
+    session_id = connection.execute(statement, {"id": source_id}).scalar()
+    if session_id is not None:
+        cycle.abandon(connection, session_id, RunOutcome.FAILED, f"its mailboxes could not be listed: {reason}")
+
+
+def _keep(connection: Connection, failed: FailedJob, source_id: UUID | None) -> None:
+    values = {"id": uuid7(), "source": source_id, "queue": str(failed.queue), "job": failed.name, "job_id": failed.id}
+    payload = orjson.dumps(failed.data).decode()
+    connection.execute(_KEEP, {**values, "payload": payload, "reason": failed.reason, "attempts": max(1, failed.attempts)})
+
+
+def _existing_source(connection: Connection, source_id: UUID) -> UUID | None:
+    found: UUID | None = connection.execute(text("SELECT id FROM ingestion_sources WHERE id = :id"), {"id": source_id}).scalar()
+    return found
+
+
+def _uuid(value: str) -> UUID | None:
+    try:
+        return UUID(value)
+    except ValueError:
+        return None

@@ -1,0 +1,225 @@
+"""Carries announced jobs from the outbox to the queues: fairly, few at a time, and again when Redis has lost them.
+
+It may run in every worker at once. Postgres says what is to be done; whatever Redis forgets is sent again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+import psycopg
+import redis
+from sqlalchemy import Engine, text
+from sqlalchemy.exc import DBAPIError
+
+from archiver.logs import get_logger
+from archiver.queue.jobs import JOBS, BadJob, Envelope, QueueName
+from archiver.queue.queues import JobQueues
+from archiver.sync.outbox import CHANNEL
+
+_PER_SOURCE = 50
+_PER_ROUND = 500
+_JOBS_PER_SLOT = 4
+_POLL_SECONDS = 5.0
+_TROUBLE_SECONDS = 1.0
+
+log = get_logger("relay")
+
+# One step per source over the index (queue, source_id, …), so that 100,000 rows of one source cost no more than ten.
+_PICK = text("""
+    WITH RECURSIVE sources(source_id, is_null) AS (
+        (SELECT source_id, source_id IS NULL FROM outbox WHERE queue = :queue AND sent_at IS NULL
+         ORDER BY source_id LIMIT 1)
+        UNION ALL
+        SELECT following.source_id, following.source_id IS NULL FROM sources, LATERAL (
+            SELECT o.source_id FROM outbox o WHERE o.queue = :queue AND o.sent_at IS NULL
+              AND (o.source_id > sources.source_id OR (o.source_id IS NULL AND NOT sources.is_null))
+            ORDER BY o.source_id LIMIT 1) AS following
+        WHERE NOT sources.is_null)
+    SELECT picked.*, (SELECT count(*) FROM outbox s WHERE s.source_id = picked.source_id AND s.sent_at IS NOT NULL
+                      AND s.job = 'process-mailbox') AS under_way
+    FROM sources, LATERAL (
+        SELECT o.id, o.job, o.payload, o.source_id, o.session_id, o.priority FROM outbox o
+        WHERE o.queue = :queue AND o.sent_at IS NULL AND o.source_id IS NOT DISTINCT FROM sources.source_id
+          AND o.available_at <= now() AND o.job = ANY(:jobs)
+        ORDER BY o.priority, o.id LIMIT :per_source FOR UPDATE SKIP LOCKED) AS picked""")
+
+_UNDER_WAY = text(
+    "SELECT count(*) FILTER (WHERE job = 'process-mailbox') AS mailboxes, count(*) AS all_jobs"
+    " FROM outbox WHERE queue = :queue AND sent_at IS NOT NULL"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Picked:
+    id: UUID
+    job: str
+    payload: dict[str, Any]
+    source_id: UUID | None
+    session_id: UUID | None
+    priority: int
+    under_way: int
+
+
+def choose(rows: Iterable[Picked], *, mailbox_room: int, room: int) -> list[Picked]:
+    """Pure. Control jobs pass every limit; mailboxes go round robin over the sources, those with the fewest under way first."""
+    control: list[Picked] = []
+    mailboxes: list[tuple[int, Picked]] = []
+    rest: list[Picked] = []
+    turns: dict[UUID | None, int] = {}
+    for row in rows:
+        if row.job == "process-mailbox":
+            turn = turns.get(row.source_id, row.under_way)
+            turns[row.source_id] = turn + 1
+            mailboxes.append((turn, row))
+        else:
+            (control if row.priority <= 1 else rest).append(row)
+    fair = [row for _, row in sorted(mailboxes, key=lambda item: (item[0], item[1].id))]
+    return [*control, *fair[: max(0, mailbox_room)], *rest[: max(0, room)]][: _PER_ROUND + len(control)]
+
+
+@dataclass(slots=True)
+class Relay:
+    """`run()` until it is cancelled."""
+
+    engine: Engine
+    database_url: str
+    redis_url: str
+    slots: int
+    queue_max_depth: int
+    schedule: str
+    keeps_schedule: Any = None
+    """The job that comes by the schedule."""
+    resend_seconds: float = 60.0
+    _wake: asyncio.Event = field(default_factory=asyncio.Event)
+    _workers: int = 1
+
+    async def run(self) -> None:
+        listener = _Listener(self.database_url, asyncio.get_running_loop(), self._wake)
+        listener.start()
+        care = asyncio.create_task(self._care())
+        try:
+            async with JobQueues(self.redis_url) as queues:
+                while True:
+                    self._wake.clear()
+                    sent = await self._guarded(self._send_round(queues))
+                    if not sent:
+                        with contextlib.suppress(TimeoutError):
+                            await asyncio.wait_for(self._wake.wait(), _POLL_SECONDS)
+        finally:
+            care.cancel()
+            listener.stop()
+
+    async def _guarded(self, work: Any) -> Any:
+        """Postgres and Redis may be away for a while; the relay waits for them."""
+        try:
+            return await work
+        except (DBAPIError, psycopg.Error, redis.RedisError, OSError) as error:
+            log.warning("relay_waits", error=str(error).splitlines()[0] if str(error) else type(error).__name__)
+            await asyncio.sleep(_TROUBLE_SECONDS)
+            return None
+
+    async def _send_round(self, queues: JobQueues) -> int:
+        sent = 0
+        for queue in QueueName:
+            sent += await self._send(queues, queue)
+        return sent
+
+    async def _send(self, queues: JobQueues, queue: QueueName) -> int:
+        with self.engine.connect() as connection:  # held while Redis is written: what is marked as sent has been sent
+            rows = await asyncio.to_thread(self._pick, connection, queue)
+            if not rows:
+                return 0
+            await queues.add_bulk(queue, [envelope for row in rows if (envelope := _envelope(row)) is not None])
+            await asyncio.to_thread(_mark_sent, connection, [row.id for row in rows])
+        return len(rows)
+
+    def _pick(self, connection: Any, queue: QueueName) -> list[Picked]:
+        jobs = [name for name, kind in JOBS.items() if queue in kind.queues]
+        under_way = connection.execute(_UNDER_WAY, {"queue": str(queue)}).one()
+        values = {"queue": str(queue), "jobs": jobs, "per_source": _PER_SOURCE}
+        rows = [Picked(*row) for row in connection.execute(_PICK, values)]
+        mailbox_room = _JOBS_PER_SLOT * self.slots * self._workers - under_way.mailboxes
+        return choose(rows, mailbox_room=mailbox_room, room=self.queue_max_depth - under_way.all_jobs)
+
+    async def _care(self) -> None:
+        """Every minute: what Redis no longer knows is sent again, and so is the schedule."""
+        async with JobQueues(self.redis_url) as queues:
+            while True:
+                await self._guarded(self._care_once(queues))
+                await asyncio.sleep(self.resend_seconds)
+
+    async def _care_once(self, queues: JobQueues) -> None:
+        if self.keeps_schedule is not None:
+            await queues.keep_schedule(QueueName.INGESTION, self.keeps_schedule, self.schedule)
+        self._workers = await queues.workers(QueueName.INGESTION)
+        for queue in QueueName:
+            old = await asyncio.to_thread(self._sent_before, queue)
+            alive = await queues.alive(queue, map(str, old))
+            lost = [row_id for row_id in old if str(row_id) not in alive]
+            if lost:
+                await queues.forget(queue, map(str, lost))
+                await asyncio.to_thread(self._send_again, lost)
+                log.warning("jobs_sent_again", queue=queue, jobs=len(lost))
+                self._wake.set()
+
+    def _sent_before(self, queue: QueueName) -> list[UUID]:
+        statement = text(
+            "SELECT id FROM outbox WHERE queue = :queue AND sent_at < now() - :seconds * interval '1 second'"
+            " ORDER BY id LIMIT 5000"
+        )
+        with self.engine.connect() as connection:
+            return list(connection.execute(statement, {"queue": str(queue), "seconds": self.resend_seconds / 2}).scalars())
+
+    def _send_again(self, row_ids: list[UUID]) -> None:
+        with self.engine.begin() as connection:
+            connection.execute(text("UPDATE outbox SET sent_at = NULL WHERE id = ANY(:ids)"), {"ids": row_ids})
+
+
+def _mark_sent(connection: Any, row_ids: list[UUID]) -> None:
+    connection.execute(text("UPDATE outbox SET sent_at = now() WHERE id = ANY(:ids)"), {"ids": row_ids})
+    connection.commit()
+
+
+def _envelope(row: Picked) -> Envelope | None:
+    try:
+        job = JOBS[row.job].from_data(row.payload.get("data", {}))
+    except BadJob as error:
+        log.error("outbox_row_unreadable", row=str(row.id), error=str(error))
+        return None
+    correlation = row.session_id or row.source_id or row.id
+    return Envelope(str(row.id), job, str(correlation), row.payload.get("cause"), datetime.now(UTC))
+
+
+class _Listener(threading.Thread):
+    """Wakes the relay when a transaction has announced something. Losing it costs seconds: the relay looks by itself too."""
+
+    def __init__(self, url: str, loop: asyncio.AbstractEventLoop, wake: asyncio.Event) -> None:
+        super().__init__(daemon=True, name="outbox-listener")
+        self._url, self._loop, self._event = url, loop, wake
+        self._stopped = threading.Event()
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    def run(self) -> None:
+        while not self._stopped.is_set():
+            try:
+                with psycopg.connect(self._url, autocommit=True, application_name="archiver-relay") as connection:
+                    connection.execute(f"LISTEN {CHANNEL}")
+                    self._listen(connection)
+            except (psycopg.Error, OSError):
+                self._stopped.wait(_TROUBLE_SECONDS)
+
+    def _listen(self, connection: psycopg.Connection[Any]) -> None:
+        while not self._stopped.is_set():
+            for _ in connection.notifies(timeout=_POLL_SECONDS, stop_after=1):
+                with contextlib.suppress(RuntimeError):  # the loop is closed: we are leaving
+                    self._loop.call_soon_threadsafe(self._event.set)

@@ -1,0 +1,266 @@
+"""A sync cycle in Postgres: claimed by inserting its session, divided into mailboxes, counted, finished exactly once.
+
+Every function takes a connection inside the caller's transaction, and every change is guarded by the state it starts from: a
+job that runs twice, late or beside itself changes nothing the second time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+import orjson
+from sqlalchemy import Connection, text
+
+from archiver.models.ids import uuid7
+from archiver.models.states import MailboxRunState
+from archiver.queue.jobs import MAILBOX_PRIORITY, ProcessMailbox, QueueName, SyncCycleFinished
+from archiver.sync import outbox
+from archiver.sync.moves import MAILBOX_MOVES, before
+
+_KEPT_ERRORS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRow:
+    id: UUID
+    source_id: UUID
+    state: str
+    is_initial_import: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ListedMailbox:
+    """A mailbox as the source names it."""
+
+    address: str
+    display_name: str | None
+    provider_id: str | None
+
+
+def claim(connection: Connection, source_id: UUID, *, is_initial_import: bool) -> SessionRow:
+    """The live session of the source: a new one, or the one that is there. The insert is the claim."""
+    connection.execute(
+        text(
+            "INSERT INTO sync_sessions (id, ingestion_source_id, is_initial_import) VALUES (:id, :source, :initial)"
+            " ON CONFLICT (ingestion_source_id) WHERE state IN ('listing', 'running') DO NOTHING"
+        ),
+        {"id": uuid7(), "source": source_id, "initial": is_initial_import},
+    )
+    row = connection.execute(
+        text("SELECT id, state, is_initial_import FROM sync_sessions WHERE ingestion_source_id = :source FOR NO KEY UPDATE"),
+        {"source": source_id},
+    ).one()
+    return SessionRow(row.id, source_id, row.state, row.is_initial_import)
+
+
+def request_rerun(connection: Connection, source_id: UUID) -> bool:
+    """`Sync now` during a cycle: the next one follows at once. False if no cycle runs."""
+    statement = text("UPDATE sync_sessions SET rerun_requested = true WHERE ingestion_source_id = :source")
+    return connection.execute(statement, {"source": source_id}).rowcount > 0
+
+
+def touch(connection: Connection, session_id: UUID) -> None:
+    """The heartbeat, at most every 15 seconds."""
+    connection.execute(
+        text(
+            "UPDATE sync_sessions SET last_activity_at = now()"
+            " WHERE id = :id AND last_activity_at < now() - interval '15 seconds'"
+        ),
+        {"id": session_id},
+    )
+
+
+_ADD_MAILBOXES = text("""
+    INSERT INTO mailboxes (id, source_id, address, display_name, provider_id)
+    SELECT id, :source, address, display_name, provider_id
+    FROM json_to_recordset(CAST(:rows AS json)) AS r(id uuid, address text, display_name text, provider_id text)
+    ORDER BY lower(address)
+    ON CONFLICT (source_id, lower(address)) DO UPDATE SET
+        display_name = coalesce(excluded.display_name, mailboxes.display_name),
+        provider_id = coalesce(excluded.provider_id, mailboxes.provider_id), gone_at = NULL""")
+
+# A mailbox that failed waits for its own next time; the cycle goes on without it.
+_ADD_SESSION_MAILBOXES = text("""
+    INSERT INTO sync_session_mailboxes (session_id, mailbox_id)
+    SELECT :session, m.id FROM mailboxes m
+    WHERE m.source_id = :source AND lower(m.address) = ANY(:addresses) AND (m.next_due_at IS NULL OR m.next_due_at <= now())
+    ON CONFLICT DO NOTHING""")
+
+_ANNOUNCE_MAILBOXES = text("""
+    INSERT INTO outbox (id, queue, job, payload, priority, source_id, session_id)
+    SELECT r.row_id, 'ingestion', 'process-mailbox',
+        jsonb_build_object('cause', CAST(:cause AS text), 'data',
+            jsonb_build_object('session_id', CAST(:session AS text), 'mailbox_id', CAST(m.mailbox_id AS text))),
+        :priority, :source, :session
+    FROM (SELECT mailbox_id, row_number() OVER (ORDER BY mailbox_id) AS n
+          FROM sync_session_mailboxes WHERE session_id = :session) AS m
+    JOIN unnest(CAST(:row_ids AS uuid[])) WITH ORDINALITY AS r(row_id, n) ON r.n = m.n""")
+
+
+def publish(connection: Connection, session: SessionRow, listed: Sequence[ListedMailbox], cause: UUID | None) -> int:
+    """Everything that the cycle will do, in one transaction: mailboxes, their rows, their jobs. With none, the finish.
+
+    Returns how many mailboxes there are; a session that has been published stays as it is.
+    """
+    moved = connection.execute(
+        text("UPDATE sync_sessions SET state = 'running', last_activity_at = now() WHERE id = :id AND state = 'listing'"),
+        {"id": session.id},
+    ).rowcount
+    if not moved:
+        return 0
+    unique = {mailbox.address.lower(): mailbox for mailbox in listed}
+    rows = [
+        {"id": uuid7(), "address": box.address, "display_name": box.display_name, "provider_id": box.provider_id}
+        for box in unique.values()
+    ]
+    connection.execute(_ADD_MAILBOXES, {"source": session.source_id, "rows": orjson.dumps(rows).decode()})
+    connection.execute(_ADD_SESSION_MAILBOXES, {"session": session.id, "source": session.source_id, "addresses": list(unique)})
+    total = connection.execute(
+        text("SELECT count(*) FROM sync_session_mailboxes WHERE session_id = :id"), {"id": session.id}
+    ).scalar_one()
+    connection.execute(
+        text("UPDATE sync_sessions SET total_mailboxes = :total WHERE id = :id"), {"total": total, "id": session.id}
+    )
+    if total == 0:
+        _announce_finish(connection, session.id, session.source_id)
+        return 0
+    connection.execute(
+        _ANNOUNCE_MAILBOXES,
+        {
+            "session": session.id,
+            "source": session.source_id,
+            "cause": str(cause) if cause else None,
+            "row_ids": [uuid7() for _ in range(total)],
+            "priority": MAILBOX_PRIORITY,
+        },
+    )
+    outbox.wake(connection, QueueName.INGESTION)
+    return int(total)
+
+
+def _announce_finish(connection: Connection, session_id: UUID, source_id: UUID) -> None:
+    outbox.announce(connection, SyncCycleFinished(session_id), source_id=source_id, session_id=session_id, row_id=session_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """The right to work on a mailbox. Whoever begins the next one takes it away."""
+
+    session_id: UUID
+    mailbox_id: UUID
+    number: int
+    row_id: UUID
+
+
+def begin_slice(connection: Connection, session_id: UUID, mailbox_id: UUID, row_id: UUID) -> Slice | None:
+    """None: there is nothing to do (the row is settled, the mailbox has ended or was cancelled)."""
+    if not outbox.is_open(connection, row_id):
+        return None
+    number = connection.execute(
+        text(
+            "UPDATE sync_session_mailboxes SET state = 'running', slice = slice + 1, started_at = coalesce(started_at, now())"
+            " WHERE session_id = :session AND mailbox_id = :mailbox AND state IN ('queued', 'running') RETURNING slice"
+        ),
+        {"session": session_id, "mailbox": mailbox_id},
+    ).scalar()
+    if number is None:
+        outbox.settle(connection, row_id)
+        return None
+    return Slice(session_id, mailbox_id, number, row_id)
+
+
+def give_back(connection: Connection, current: Slice, source_id: UUID, available_at: datetime | None = None) -> bool:
+    """Ends the slice and queues the mailbox again. False: somebody else holds it, and nothing was changed."""
+    if not _leave(connection, current, MailboxRunState.QUEUED):
+        return False
+    outbox.settle(connection, current.row_id)
+    job = ProcessMailbox(current.session_id, current.mailbox_id)
+    outbox.announce(
+        connection,
+        job,
+        source_id=source_id,
+        session_id=current.session_id,
+        available_at=available_at,
+        caused_by=current.row_id,
+    )
+    return True
+
+
+def end_mailbox(connection: Connection, current: Slice, source_id: UUID, *, error: str | None = None) -> bool:
+    """Done, or failed with a reason; counts once. The mailbox that completes the count announces the finish."""
+    state = MailboxRunState.DONE if error is None else MailboxRunState.FAILED
+    if not _leave(connection, current, state, error):
+        return False
+    outbox.settle(connection, current.row_id)
+    _count_ended(connection, current.session_id, source_id, failed=error is not None)
+    return True
+
+
+def fail_mailbox(connection: Connection, session_id: UUID, mailbox_id: UUID, source_id: UUID, error: str) -> bool:
+    """For a job that failed for good: whatever slice it was in, the mailbox ends."""
+    row = connection.execute(
+        text(
+            "UPDATE sync_session_mailboxes SET state = 'failed', slice = slice + 1, error_message = :error, finished_at = now()"
+            " WHERE session_id = :session AND mailbox_id = :mailbox AND state = ANY(:before) RETURNING 1"
+        ),
+        {
+            "session": session_id,
+            "mailbox": mailbox_id,
+            "error": error,
+            "before": before(MAILBOX_MOVES, MailboxRunState.FAILED),
+        },
+    ).first()
+    if row is None:
+        return False
+    _count_ended(connection, session_id, source_id, failed=True)
+    return True
+
+
+def _leave(connection: Connection, current: Slice, state: MailboxRunState, error: str | None = None) -> bool:
+    statement = text(
+        "UPDATE sync_session_mailboxes SET state = :state, error_message = :error,"
+        " finished_at = CASE WHEN :state = 'queued' THEN NULL ELSE now() END"
+        " WHERE session_id = :session AND mailbox_id = :mailbox AND slice = :slice AND state = 'running'"
+    )
+    values = {"session": current.session_id, "mailbox": current.mailbox_id, "slice": current.number}
+    return connection.execute(statement, {**values, "state": str(state), "error": error}).rowcount > 0
+
+
+def _count_ended(connection: Connection, session_id: UUID, source_id: UUID, *, failed: bool) -> None:
+    column = "failed_mailboxes" if failed else "completed_mailboxes"
+    complete = connection.execute(
+        text(
+            f"UPDATE sync_sessions SET {column} = {column} + 1 WHERE id = :id"  # noqa: S608
+            " RETURNING completed_mailboxes + failed_mailboxes = total_mailboxes AND state = 'running'"
+        ),
+        {"id": session_id},
+    ).scalar()
+    if complete:
+        _announce_finish(connection, session_id, source_id)
+
+
+def cancel(connection: Connection, session_id: UUID) -> None:
+    """Takes every unfinished mailbox out of the cycle; whoever works on one notices at the next batch."""
+    connection.execute(
+        text(
+            "UPDATE sync_session_mailboxes SET state = 'cancelled', slice = slice + 1, finished_at = now()"
+            " WHERE session_id = :id AND state = ANY(:before)"
+        ),
+        {"id": session_id, "before": before(MAILBOX_MOVES, MailboxRunState.CANCELLED)},
+    )
+    connection.execute(text("DELETE FROM outbox WHERE session_id = :id AND queue = 'ingestion'"), {"id": session_id})
+
+
+def first_errors(connection: Connection, session_id: UUID) -> list[dict[str, str]]:
+    """Why mailboxes failed; the first twenty stand for all."""
+    rows = connection.execute(
+        text(
+            "SELECT m.address, s.error_message FROM sync_session_mailboxes s JOIN mailboxes m ON m.id = s.mailbox_id"
+            " WHERE s.session_id = :id AND s.state = 'failed' ORDER BY s.finished_at LIMIT :most"
+        ),
+        {"id": session_id, "most": _KEPT_ERRORS},
+    )
+    return [{"mailbox": row.address, "error": row.error_message or ""} for row in rows]

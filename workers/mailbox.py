@@ -1,0 +1,207 @@
+"""One mailbox during one slice: what it has to fetch, how a batch is stored, and how the slice ends."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Connection, text
+
+from archiver.logs import get_logger
+from archiver.services.ingest import BatchResult, Fence, TakenOver, load_origin
+from archiver.services.provider_keys import fit_key
+from archiver.services.sources import Source, load, open_source
+from archiver.store.journal import Origin
+from archiver.sync import ledger, sessions
+from archiver.sync.sessions import Slice
+from connectors.base import Batch, Connector, MailboxRef
+from connectors.errors import Unavailable
+from workers.work import ConnectorContext, Watch, Work
+
+_REFETCH_AT_MOST = 10_000
+_LONGEST_SLICES = 10
+"""Even if nobody waits, a slice ends after this many times SLICE_SECONDS: attempts and locks stay short."""
+_PAUSE_MINUTES_AT_MOST = 60
+
+log = get_logger("mailbox")
+
+_DUE_DEAD_LETTERS = text(
+    "SELECT coalesce(payload->>'provider_key', provider_key) FROM dead_letters WHERE kind = 'message' AND mailbox_id = :id"
+    " AND discarded_at IS NULL AND next_try_at <= now() ORDER BY next_try_at LIMIT :most"
+)
+_SOMEBODY_WAITS = text("""
+    SELECT EXISTS (SELECT 1 FROM outbox o WHERE o.queue = 'ingestion' AND o.id <> :row AND o.available_at <= now()
+        AND (o.job <> 'process-mailbox' OR EXISTS (
+            SELECT 1 FROM sync_session_mailboxes m WHERE m.session_id = o.session_id AND m.state = 'queued'
+            AND m.mailbox_id = CAST(o.payload->'data'->>'mailbox_id' AS uuid))))""")
+
+
+@dataclass(slots=True)
+class MailboxSlice:
+    """Made by `opened`; every method that ends the slice does it in one transaction, guarded by the fence."""
+
+    work: Work
+    held: Slice
+    source: Source
+    origin: Origin
+    state: dict[str, Any]
+    connector: Connector
+    context: ConnectorContext
+    started: float
+
+    @property
+    def _ref(self) -> MailboxRef:
+        return MailboxRef(self.origin.address, self.origin.display_name, self.origin.provider_id)
+
+    def batches(self) -> Iterator[Batch]:
+        """Dead letters that are due, then everything new. What is known is not downloaded."""
+        with self.work.engine.connect() as connection:
+            due = list(connection.execute(_DUE_DEAD_LETTERS, {"id": self.held.mailbox_id, "most": _REFETCH_AT_MOST}).scalars())
+        if due:
+            yield from self.connector.refetch(self._ref, due)
+        yield from self.connector.fetch(self._ref, self.state, lambda keys: self.work.ingest.known(self.held.mailbox_id, keys))
+
+    def missing(self) -> Iterator[Batch]:
+        """What was listed and neither came nor is explained: asked for once more."""
+        with self.work.engine.begin() as connection:
+            keys = ledger.gap(connection, self.held.mailbox_id)
+        if keys:
+            yield from self.connector.refetch(self._ref, keys[:_REFETCH_AT_MOST])
+
+    def store(self, batch: Batch) -> BatchResult:
+        fence = Fence(self.held.session_id, self.held.number)
+        result = self.work.ingest.store_batch(
+            self.origin, batch, fence, also=lambda connection, _: self._book(connection, batch)
+        )
+        self.context.progress()
+        for message in batch.messages:
+            if message.path is not None:
+                message.path.unlink(missing_ok=True)
+        return result
+
+    def _book(self, connection: Connection, batch: Batch) -> None:
+        """The ledger's lines commit with the batch that they belong to."""
+        if batch.skipped:
+            lines = [(fit_key(item.provider_key), item.folder, item.rule) for item in batch.skipped]
+            ledger.record_skipped(connection, self.held.mailbox_id, lines)
+        if batch.listing is not None:
+            keys = [fit_key(key) for key in batch.listing.provider_keys]
+            ledger.record_listing(connection, self.held.mailbox_id, batch.listing.folder, keys)
+
+    def is_over(self) -> bool:
+        """The slice has had its time and somebody waits, or the process is stopping."""
+        used = time.monotonic() - self.started
+        if self.work.stopping.is_set() or used > _LONGEST_SLICES * self.work.settings.slice_seconds:
+            return True
+        if used < self.work.settings.slice_seconds:
+            return False
+        with self.work.engine.connect() as connection:
+            return bool(connection.execute(_SOMEBODY_WAITS, {"row": self.held.row_id}).scalar())
+
+    # --- the ends
+
+    def give_back(self, after_seconds: float = 0.0) -> None:
+        at = datetime.now(UTC) + timedelta(seconds=after_seconds) if after_seconds else None
+        with self.work.engine.begin() as connection:
+            self._fenced(sessions.give_back(connection, self.held, self.source.id, at))
+
+    def start_again(self, folder: str | None, reason: str) -> None:
+        """The server no longer knows where we were. Costly in traffic, not in storage; and only once in a cycle."""
+        marker = str(self.held.session_id)
+        if self.state.get("restarted_in") == marker:
+            return self.fail(f"its state was lost twice in one cycle: {reason}")
+        forget = "sync_state - ARRAY(SELECT k FROM jsonb_object_keys(sync_state) k WHERE k = :folder OR k LIKE :suffix)"
+        kept = "'{}'::jsonb" if folder is None else forget
+        with self.work.engine.begin() as connection:
+            self._fenced(sessions.give_back(connection, self.held, self.source.id))
+            connection.execute(
+                text(
+                    f"UPDATE mailboxes SET sync_state = ({kept}) || jsonb_build_object('restarted_in', CAST(:marker AS text))"  # noqa: S608
+                    " WHERE id = :id"
+                ),
+                {
+                    "id": self.held.mailbox_id,
+                    "marker": marker,
+                    **({} if folder is None else {"folder": folder, "suffix": f"%:{folder}"}),
+                },
+            )
+        log.warning("state_lost", mailbox=str(self.held.mailbox_id), reason=reason)
+        return None
+
+    def done(self) -> None:
+        with self.work.engine.begin() as connection:
+            missing = len(ledger.gap(connection, self.held.mailbox_id))
+            values = {"missing": missing, "session": self.held.session_id, "mailbox": self.held.mailbox_id}
+            connection.execute(
+                text(
+                    "UPDATE sync_session_mailboxes SET missing = :missing WHERE session_id = :session AND mailbox_id = :mailbox"
+                ),
+                values,
+            )
+            connection.execute(
+                text("UPDATE mailboxes SET failures = 0, next_due_at = NULL, status_message = NULL WHERE id = :mailbox"), values
+            )
+            self._fenced(sessions.end_mailbox(connection, self.held, self.source.id))
+
+    def fail(self, reason: str, *, pause_minutes: int | None = None) -> None:
+        """The mailbox ends as failed, and waits 1, 2, 4 … 60 minutes before its next turn; the others go on."""
+        end_as_failed(self.work, self.held, self.source.id, reason, pause_minutes=pause_minutes)
+
+    def _fenced(self, held: bool) -> None:
+        if not held:
+            raise TakenOver(f"the mailbox {self.origin.address} is in other hands")
+
+
+def end_as_failed(work: Work, held: Slice, source_id: UUID, reason: str, *, pause_minutes: int | None = None) -> None:
+    pause = "least(:most, power(2, least(failures, 10)))" if pause_minutes is None else ":most"
+    with work.engine.begin() as connection:
+        if not sessions.end_mailbox(connection, held, source_id, error=reason):
+            raise TakenOver("the mailbox is in other hands")
+        connection.execute(
+            text(
+                f"UPDATE mailboxes SET status_message = :reason, next_due_at = now() + {pause} * interval '1 minute',"  # noqa: S608
+                " failures = failures + 1 WHERE id = :id"
+            ),
+            {"id": held.mailbox_id, "reason": reason, "most": pause_minutes or _PAUSE_MINUTES_AT_MOST},
+        )
+
+
+@contextlib.contextmanager
+def opened(work: Work, held: Slice) -> Iterator[MailboxSlice]:
+    with work.engine.connect() as connection:
+        origin = load_origin(connection, held.mailbox_id)
+        source = load(connection, origin.source_id)
+        state = connection.execute(
+            text("SELECT sync_state FROM mailboxes WHERE id = :id"), {"id": held.mailbox_id}
+        ).scalar_one()
+    assert source is not None
+
+    def progress(total: int | None) -> None:
+        """Bars and heartbeats; both rare enough to cost nothing."""
+        if total is not None:
+            _set_total(work, held, total)
+
+    context = ConnectorContext(work, source, work.settings.slice_seconds, progress)
+    connector = open_source(source, work.keyring, context)
+    with Watch(connector, context, work.settings.connector_idle_seconds) as watch:
+        try:
+            yield MailboxSlice(work, held, source, origin, dict(state), connector, context, time.monotonic())
+        except Unavailable as error:
+            if watch.timed_out:
+                seconds = work.settings.connector_idle_seconds
+                raise Unavailable(f"no progress for {seconds} s, so the connection was closed ({error})") from error
+            raise
+
+
+def _set_total(work: Work, held: Slice, total: int) -> None:
+    with work.engine.begin() as connection:
+        connection.execute(
+            text("UPDATE sync_session_mailboxes SET total = :total WHERE session_id = :session AND mailbox_id = :mailbox"),
+            {"total": total, "session": held.session_id, "mailbox": held.mailbox_id},
+        )
+        sessions.touch(connection, held.session_id)

@@ -1,0 +1,21 @@
+"""Ends a cycle: history, the source's new state, and the next cycle if somebody asked for one."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from archiver.logs import get_logger
+from archiver.queue.jobs import Envelope, SyncCycleFinished
+from archiver.services.sources import RUNS_ONCE
+from archiver.sync import cycle, outbox
+from workers.work import Work
+
+log = get_logger("sync-cycle-finished")
+
+
+def process(job: SyncCycleFinished, work: Work, envelope: Envelope) -> None:
+    with work.engine.begin() as connection:
+        ended = cycle.finish(connection, job.session_id, RUNS_ONCE)
+        outbox.settle(connection, UUID(envelope.id))
+    if ended:
+        log.info("cycle_finished", source=str(ended.source_id), session=str(ended.session_id), outcome=ended.outcome)
