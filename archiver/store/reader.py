@@ -57,11 +57,11 @@ class FrameReader:
     def open(self, place: Place) -> Frame:
         return self.open_in(self._backend.open(place.pack_id), place.offset, place.length)
 
-    def open_in(self, pack: PackFile, offset: int, length: int) -> Frame:
-        """`length` is a hint of how much to read at once; 0 if it is not known."""
+    def open_in(self, pack: PackFile, offset: int, length: int, header: Header | None = None) -> Frame:
+        """`length` is a hint of how much to read at once, 0 if it is not known; `header`, if it was read already."""
         spot = Spot(pack.name, offset)
         data = pack.read_at(offset, min(max(length, HEADER_BYTES), IN_MEMORY_BYTES))
-        header = decode_header(data[:HEADER_BYTES], spot)
+        header = header or decode_header(data[:HEADER_BYTES], spot)
         if header.frame_length <= IN_MEMORY_BYTES and header.content_length <= IN_MEMORY_BYTES:
             missing = header.frame_length - len(data)
             if missing > 0:
