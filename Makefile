@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help up test check bench clean format
+.PHONY: help up demo test check chaos bench clean format
 
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
@@ -20,6 +20,9 @@ $(VENV)/.dev: $(VENV)/.run
 up: $(VENV)/.run  ## start everything: http://127.0.0.1:8080
 	@exec $(BIN)/archiver up
 
+demo: $(VENV)/.run  ## a sample organisation in ./data-demo, archived before your eyes
+	@exec $(BIN)/archiver demo
+
 check: $(VENV)/.dev  ## formatting, lint, types, import rules
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -29,6 +32,9 @@ check: $(VENV)/.dev  ## formatting, lint, types, import rules
 test: check  ## everything above, then all tests against the real parts
 	@scripts/test-packages
 	$(BIN)/pytest $(ARGS)
+
+chaos: $(VENV)/.dev  ## the long tests: hundreds of rounds of killing things (an hour)
+	$(BIN)/pytest -m chaos $(ARGS)
 
 bench: $(VENV)/.dev  ## measure; BENCH=name runs one of benchmarks/*.py
 	@$(BIN)/python -m benchmarks $(BENCH)

@@ -79,6 +79,7 @@ def _run(settings: Settings, queue: QueueName, alive_file: Path | None) -> int:
         is_outage=is_outage,
         wait_until_back=work.wait_for_database,
         on_stop=work.stopping.set,
+        on_given_up=relay.job_failed,
         beside=relay.run if queue is QueueName.INGESTION else None,
         on_ready=notify_ready,
         alive_file=alive_file,

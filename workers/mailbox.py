@@ -20,7 +20,6 @@ from archiver.store.journal import Origin
 from archiver.sync import ledger, sessions
 from archiver.sync.sessions import Slice
 from connectors.base import Batch, Connector, MailboxRef
-from connectors.errors import Unavailable
 from workers.work import ConnectorContext, Watch, Work
 
 _REFETCH_AT_MOST = 10_000
@@ -52,6 +51,7 @@ class MailboxSlice:
     state: dict[str, Any]
     connector: Connector
     context: ConnectorContext
+    watch: Watch
     started: float
 
     @property
@@ -152,6 +152,12 @@ class MailboxSlice:
         """The mailbox ends as failed, and waits 1, 2, 4 … 60 minutes before its next turn; the others go on."""
         end_as_failed(self.work, self.held, self.source.id, reason, pause_minutes=pause_minutes)
 
+    def why(self, error: Exception) -> str:
+        """A connection that we closed says so, whatever the connector made of it."""
+        if self.watch.timed_out:
+            return f"no progress for {self.work.settings.connector_idle_seconds} s, so the connection was closed ({error})"
+        return str(error)
+
     def _fenced(self, held: bool) -> None:
         if not held:
             raise TakenOver(f"the mailbox {self.origin.address} is in other hands")
@@ -189,13 +195,7 @@ def opened(work: Work, held: Slice) -> Iterator[MailboxSlice]:
     context = ConnectorContext(work, source, work.settings.slice_seconds, progress)
     connector = open_source(source, work.keyring, context)
     with Watch(connector, context, work.settings.connector_idle_seconds) as watch:
-        try:
-            yield MailboxSlice(work, held, source, origin, dict(state), connector, context, time.monotonic())
-        except Unavailable as error:
-            if watch.timed_out:
-                seconds = work.settings.connector_idle_seconds
-                raise Unavailable(f"no progress for {seconds} s, so the connection was closed ({error})") from error
-            raise
+        yield MailboxSlice(work, held, source, origin, dict(state), connector, context, watch, time.monotonic())
 
 
 def _set_total(work: Work, held: Slice, total: int) -> None:

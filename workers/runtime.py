@@ -25,7 +25,7 @@ from archiver.queue.connection import request_client, worker_client
 from archiver.queue.figures import JobFigures
 from archiver.queue.jobs import BadJob, Envelope, QueueName
 
-_LOCK_MS = 30_000
+_LOCK_MS = 15_000
 _STALLED_CHECK_MS = 5_000
 _MAX_STALLED = 3
 _SPARE_THREADS = 4
@@ -53,6 +53,8 @@ class WorkerProcess:
     wait_until_back: Callable[[], None] = lambda: None
     on_stop: Callable[[], None] = lambda: None
     """Called when a stop is asked for, so that processors can come to an end."""
+    on_given_up: Callable[[], None] = lambda: None
+    """Called when a job has failed for good."""
     beside: Callable[[], Coroutine[Any, Any, None]] | None = None
     """What runs in the same loop, such as the outbox relay."""
     drain_seconds: float = 25.0
@@ -71,7 +73,7 @@ class WorkerProcess:
         figures_client = request_client(self.redis_url)
         worker = Worker(self.queue, self._processor(threads, JobFigures(figures_client)), self._options(client))
         worker.on("error", lambda error, *_: log.error("worker_error", queue=self.queue, error=str(error)))
-        worker.on("failed", lambda job, error, *_: log.warning("job_failed", **_ids(job), error=str(error)))
+        worker.on("failed", self._failed)
         await worker.blockingRedisConnection.getRedisVersion()  # without it, delays are rounded up to whole seconds
         work = asyncio.create_task(worker.run())
         stopping = asyncio.create_task(stop.wait())
@@ -96,6 +98,11 @@ class WorkerProcess:
             for open_client in (client, figures_client):
                 with contextlib.suppress(Exception):
                     await open_client.aclose()
+
+    def _failed(self, job: Any, error: Any, *_: Any) -> None:
+        log.warning("job_failed", **_ids(job), error=str(error))
+        if job is not None and job.finishedOn:  # 0 as long as it is tried again
+            self.on_given_up()
 
     async def _pulse(self, worker: Worker) -> None:
         while self.alive_file is not None:

@@ -1,41 +1,58 @@
-"""The commands and their order in `--help`."""
+"""The commands and their order in `--help`.
+
+Only the module of the command that was asked for is imported: what `archiver status` needs should not wait for what
+`archiver rebuild` needs.
+"""
 
 from __future__ import annotations
 
+import importlib
+import os
 import sys
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 import typer
 
 from archiver import __version__
-from archiver.cli.backup import backup, restore
-from archiver.cli.care import compact, keys_app, rebuild, verify
-from archiver.cli.dead_letters import app as dead_letters_app
-from archiver.cli.doctor import doctor
-from archiver.cli.mail import delete, export, show
-from archiver.cli.servers import migrate, search_server, web
-from archiver.cli.source import app as source_app
-from archiver.cli.status import status
-from archiver.cli.up import up
 from archiver.errors import ArchiverError
 
-app = typer.Typer(
-    name="archiver",
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Settings come from environment variables and .env; .env.example lists them all.",
-)
-for function in (
-    up, status, show, export, delete, verify, rebuild, compact, backup,
-    restore, doctor, migrate, web, search_server,
-):  # fmt: skip
-    app.command(function.__name__.replace("_", "-"))(function)
+COMMANDS = {
+    "up": "archiver.cli.up:up",
+    "status": "archiver.cli.status:status",
+    "source": "archiver.cli.source:app",
+    "show": "archiver.cli.mail:show",
+    "export": "archiver.cli.mail:export",
+    "delete": "archiver.cli.mail:delete",
+    "dead-letters": "archiver.cli.dead_letters:app",
+    "verify": "archiver.cli.care:verify",
+    "rebuild": "archiver.cli.care:rebuild",
+    "compact": "archiver.cli.care:compact",
+    "backup": "archiver.cli.backup:backup",
+    "restore": "archiver.cli.backup:restore",
+    "keys": "archiver.cli.care:keys_app",
+    "doctor": "archiver.cli.doctor:doctor",
+    "migrate": "archiver.cli.servers:migrate",
+    "web": "archiver.cli.servers:web",
+    "search-server": "archiver.cli.servers:search_server",
+}
 
-app.add_typer(source_app, name="source")
-app.add_typer(dead_letters_app, name="dead-letters")
-app.add_typer(keys_app)
+
+def build(names: Iterable[str] = tuple(COMMANDS)) -> typer.Typer:
+    app = typer.Typer(
+        name="archiver",
+        no_args_is_help=True,
+        rich_markup_mode="rich",
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+        epilog="Settings come from environment variables and .env; .env.example lists them all.",
+    )
+    app.callback()(_root)
+    for name in names:
+        module, attribute = COMMANDS[name].split(":")
+        found = getattr(importlib.import_module(module), attribute)
+        app.add_typer(found, name=name) if isinstance(found, typer.Typer) else app.command(name)(found)
+    return app
 
 
 def _version(wanted: bool) -> None:
@@ -44,7 +61,6 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _root(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and leave.")
@@ -54,8 +70,13 @@ def _root(
 
 
 def main() -> Any:
+    asked = next((word for word in sys.argv[1:] if not word.startswith("-")), None)
+    if asked in COMMANDS and "_ARCHIVER_COMPLETE" not in os.environ:
+        names: tuple[str, ...] = (asked,)
+    else:
+        names = () if sys.argv[1:] == ["--version"] else tuple(COMMANDS)
     try:
-        return app()
+        return build(names)()
     except ArchiverError as error:
         for line in str(error).splitlines():
             sys.stderr.write(f"archiver: {line}\n")

@@ -19,6 +19,7 @@ from archiver.queue.figures import JobFigures
 from archiver.queue.jobs import Envelope, Job, Ping, QueueName, options
 
 _LOOK_SECONDS = 0.02
+_MARK = "archiver:mark"
 _ALIVE = ("waiting", "prioritized", "delayed", "active")
 
 
@@ -82,6 +83,10 @@ class JobQueues:
         jobs = await self._queues[queue].getFailed(0, most - 1)
         return [FailedJob(queue, job.id, job.name, job.data, job.failedReason or "", job.attemptsMade) for job in jobs if job]
 
+    async def is_forgetful(self) -> bool:
+        """True once for each time that Redis comes up empty: it was flushed, or replaced."""
+        return bool(await self._client.set(_MARK, "1", nx=True))
+
     async def workers(self, queue: QueueName) -> int:
         """How many worker processes listen."""
         return max(1, int(await self._queues[queue].get_workers_count()) // 2)
@@ -102,7 +107,8 @@ class JobQueues:
         seconds = interval_seconds(schedule)
         wanted: dict[str, Any] = {"every": seconds * 1000} if seconds else {"pattern": schedule, "tz": "UTC"}
         bull = self._queues[queue]
-        found = await bull.getJobScheduler(job.name)
+        # (getJobScheduler raises for one that is not there)
+        found = next((one for one in await bull.getJobSchedulers(0, -1) if one and one.get("key") == job.name), None)
         if found and all(str(found.get(name)) == str(value) for name, value in wanted.items()):
             return
         template = {**options(type(job), None), "removeOnComplete": {"count": 10}}

@@ -23,12 +23,12 @@ _TOTALS = text("""
            coalesce(sum(missing), 0) AS missing, coalesce(sum(bytes), 0) AS bytes
     FROM sync_session_mailboxes WHERE session_id = :id""")
 
-# Flat keys, so that one `||` merges them: kind:address:key
+# The keys are flat and say whose they are (imap:alice@example.org:INBOX), so that one `||` merges them.
 _MERGE_STATES = text("""
     UPDATE ingestion_sources s SET sync_state = s.sync_state || coalesce((
-        SELECT jsonb_object_agg(s.kind || ':' || m.address || ':' || e.key, e.value)
+        SELECT jsonb_object_agg(e.key, e.value)
         FROM sync_session_mailboxes x JOIN mailboxes m ON m.id = x.mailbox_id, jsonb_each(m.sync_state) AS e
-        WHERE x.session_id = :id), '{}'::jsonb)
+        WHERE x.session_id = :id AND e.key LIKE '%:%'), '{}'::jsonb)
     WHERE s.id = :source""")
 
 _WRITE_RUN = text("""

@@ -21,7 +21,8 @@ from sqlalchemy.exc import DBAPIError
 
 from archiver.logs import get_logger
 from archiver.queue.jobs import JOBS, BadJob, Envelope, QueueName
-from archiver.queue.queues import JobQueues
+from archiver.queue.queues import FailedJob, JobQueues
+from archiver.sync.failures import settle_failed
 from archiver.sync.outbox import CHANNEL
 
 _PER_SOURCE = 50
@@ -98,6 +99,7 @@ class Relay:
     keeps_schedule: Any = None
     """The job that comes by the schedule."""
     resend_seconds: float = 60.0
+    _failed: asyncio.Event = field(default_factory=asyncio.Event)
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _workers: int = 1
 
@@ -117,16 +119,25 @@ class Relay:
             care.cancel()
             listener.stop()
 
+    def job_failed(self) -> None:
+        """A job was given up: no need to wait for the next look."""
+        self._failed.set()
+
     async def _guarded(self, work: Any) -> Any:
-        """Postgres and Redis may be away for a while; the relay waits for them."""
+        """Postgres and Redis may be away for a while; the relay waits for them, and survives everything else."""
         try:
             return await work
         except (DBAPIError, psycopg.Error, redis.RedisError, OSError) as error:
             log.warning("relay_waits", error=str(error).splitlines()[0] if str(error) else type(error).__name__)
-            await asyncio.sleep(_TROUBLE_SECONDS)
-            return None
+        except Exception:
+            log.exception("relay_failed")
+        await asyncio.sleep(_TROUBLE_SECONDS)
+        return None
 
     async def _send_round(self, queues: JobQueues) -> int:
+        if await queues.is_forgetful():
+            await asyncio.to_thread(self._send_all_again)
+            await self._keep_schedule(queues)
         sent = 0
         for queue in QueueName:
             sent += await self._send(queues, queue)
@@ -153,12 +164,14 @@ class Relay:
         """Every minute: what Redis no longer knows is sent again, and so is the schedule."""
         async with JobQueues(self.redis_url) as queues:
             while True:
+                self._failed.clear()
                 await self._guarded(self._care_once(queues))
-                await asyncio.sleep(self.resend_seconds)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._failed.wait(), self.resend_seconds)
 
     async def _care_once(self, queues: JobQueues) -> None:
-        if self.keeps_schedule is not None:
-            await queues.keep_schedule(QueueName.INGESTION, self.keeps_schedule, self.schedule)
+        await self._keep_schedule(queues)
+        await self._settle_failed(queues)
         self._workers = await queues.workers(QueueName.INGESTION)
         for queue in QueueName:
             old = await asyncio.to_thread(self._sent_before, queue)
@@ -169,6 +182,28 @@ class Relay:
                 await asyncio.to_thread(self._send_again, lost)
                 log.warning("jobs_sent_again", queue=queue, jobs=len(lost))
                 self._wake.set()
+
+    async def _keep_schedule(self, queues: JobQueues) -> None:
+        if self.keeps_schedule is not None:
+            await queues.keep_schedule(QueueName.INGESTION, self.keeps_schedule, self.schedule)
+
+    async def _settle_failed(self, queues: JobQueues) -> None:
+        """Jobs that BullMQ gave up end in Postgres first, and leave Redis then."""
+        for queue in QueueName:
+            for failed in await queues.failed(queue):
+                await asyncio.to_thread(self._settle, failed)
+                await queues.forget(queue, [failed.id])
+
+    def _settle(self, failed: FailedJob) -> None:
+        with self.engine.begin() as connection:
+            settle_failed(connection, failed)
+        log.error("job_given_up", queue=failed.queue, job=failed.name, id=failed.id, reason=failed.reason)
+
+    def _send_all_again(self) -> None:
+        with self.engine.begin() as connection:
+            rows = connection.execute(text("UPDATE outbox SET sent_at = NULL WHERE sent_at IS NOT NULL")).rowcount
+        if rows:
+            log.warning("redis_was_emptied", jobs_sent_again=rows)
 
     def _sent_before(self, queue: QueueName) -> list[UUID]:
         statement = text(

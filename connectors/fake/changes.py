@@ -18,6 +18,10 @@ class Found:
     folder: Folder
     position: int
 
+    @property
+    def key(self) -> str:
+        return self.folder.key(self.position)
+
 
 def find(folders: Sequence[Folder], key: str) -> Found | None:
     for folder in folders:

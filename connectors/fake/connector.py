@@ -14,6 +14,7 @@ from connectors.fake.mail import Mail
 from connectors.fake.memory import Journal, Memory
 from connectors.fake.settings import Failure, FakeSettings, Trouble
 from connectors.fake.spool import Spool
+from connectors.sample.organisation import SampleMail
 from connectors.selection import mailbox_rule
 
 
@@ -21,7 +22,7 @@ class FakeConnector:
     def __init__(self, settings: FakeSettings, context: Context) -> None:
         self._settings = settings
         self._context = context
-        self._mail = _mail(settings)
+        self._mail = open_mail(settings)
         self._line = Line(settings.down_path)
         self._spool = Spool()
         self._memory = Memory(settings.memory_path)
@@ -119,7 +120,10 @@ class FakeConnector:
                 raise Unavailable("the server does not answer")
 
 
-def _mail(settings: FakeSettings) -> Mail:
+def open_mail(settings: FakeSettings) -> Mail:
+    """What there is to fetch."""
+    if settings.mode == "sample":
+        return SampleMail(settings.size, settings.seed)
     return GeneratedMail(
         mailboxes_count=settings.mailboxes,
         messages_per_mailbox=settings.messages_per_mailbox,

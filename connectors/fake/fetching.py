@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from connectors.base import Batch, FailedMessage, FolderListing, Json, Known, RawMessage, Skipped
+from connectors.base import Batch, FailedMessage, FolderListing, Json, Known, Skipped
 from connectors.fake import changes
 from connectors.fake.changes import Found
 from connectors.fake.mail import Folder
-from connectors.fake.packing import Packer, size_of
+from connectors.fake.packing import Got, Packer
 from connectors.fake.place import Place, read_place, state_key
 from connectors.fake.settings import FakeSettings, Trouble
 from connectors.fake.spool import Spool
@@ -38,12 +38,10 @@ class Mailbox:
         for key in dict.fromkeys(keys):
             if key in self.trouble.gap and not self.trouble.gap_refetched:
                 continue
-            found = self._find(key)
-            if found:
-                got = replace(self._download(found.folder, found.position, again=True), provider_key=key)
-            else:
-                got = FailedMessage(key, "no longer at the source")
-            yield from _put(packer, got, {})
+            got = self._again(key)
+            if not packer.room_for(got):
+                yield packer.take()
+            packer.put(got)
         if not packer.empty:
             yield packer.take()
 
@@ -69,16 +67,15 @@ class Mailbox:
 
     def _strangers(self, folder: Folder, arrived: Mapping[str, Found], packer: Packer, known: Known) -> Iterator[Batch]:
         """What was moved here and is not held under its old key either."""
-        old_keys = {self._key(found): new_key for new_key, found in arrived.items()}
+        old_keys = {found.key: new_key for new_key, found in arrived.items()}
         held = known([*arrived, *old_keys])
         for old_key, new_key in old_keys.items():
             if old_key not in held and new_key not in held:
                 found = arrived[new_key]
                 got = self._download(found.folder, found.position)
-                yield from _put(packer, replace(got, provider_key=new_key, folder=folder.name), {})
-
-    def _key(self, found: Found) -> str:
-        return found.folder.key(found.position)
+                if not packer.room_for(got):
+                    yield packer.take()
+                packer.put(replace(got, provider_key=new_key, folder=folder.name))
 
     def _stretch(
         self, folder: Folder, positions: range, place: Place, packer: Packer, known: Known, absent: Collection[str]
@@ -94,14 +91,16 @@ class Mailbox:
             if rule:
                 packer.skip(Skipped(key, rule, folder.name))
             elif key not in self.trouble.gap:
-                before = self._state(folder, replace(place, position=position))
-                yield from _put(packer, self._download(folder, position), before)
+                got = self._download(folder, position)
+                if not packer.room_for(got):
+                    yield packer.take(self._state(folder, replace(place, position=position)))
+                packer.put(got)
             if packer.full:
                 yield packer.take(self._state(folder, replace(place, position=position + 1)))
         if len(held) == _KEYS_PER_QUESTION:
             yield packer.take(self._state(folder, replace(place, position=positions.stop)))
 
-    def _download(self, folder: Folder, position: int, again: bool = False) -> RawMessage | FailedMessage:
+    def _download(self, folder: Folder, position: int, again: bool = False) -> Got:
         key = folder.key(position)
         reason = folder.unreadable(position)
         if reason:
@@ -117,20 +116,12 @@ class Mailbox:
             message = self.spool.enlarged(message, self.trouble.large_bytes)
         return self.spool.fitted(message)
 
-    def _find(self, key: str) -> Found | None:
+    def _again(self, key: str) -> Got:
         moved = {changes.moved_key(old, target): old for old, target in self.trouble.moved.items()}
-        return changes.find(self.folders, moved.get(key, key))
+        found = changes.find(self.folders, moved.get(key, key))
+        if found is None:
+            return FailedMessage(key, "no longer at the source")
+        return replace(self._download(found.folder, found.position, again=True), provider_key=key)
 
     def _state(self, folder: Folder, place: Place) -> dict[str, Json]:
         return {state_key(self.address, folder.name): place.as_json()}
-
-
-def _put(packer: Packer, got: RawMessage | FailedMessage, before: dict[str, Json]) -> Iterator[Batch]:
-    """Adds it; if it has no room, gives the batch before it first."""
-    size = size_of(got) if isinstance(got, RawMessage) else len(got.data or b"")
-    if packer.full or not packer.room_for(size):
-        yield packer.take(before)
-    if isinstance(got, RawMessage):
-        packer.add(got, size)
-    else:
-        packer.fail(got)

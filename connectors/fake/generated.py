@@ -90,7 +90,8 @@ def _text(number: int, length: int) -> str:
     lines = _LINES[number % len(_LINES) :] + _LINES[: number % len(_LINES)]
     text = "".join(lines)
     text *= -(-length // len(text))
-    return text[: length - 2].removesuffix("\r") + "\r\n"
+    text = text[: length - 2]
+    return (text[:-1] + "." if text.endswith("\r") else text) + "\r\n"
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,4 +37,4 @@ class Mail(Protocol):
     def mailboxes(self) -> Iterator[MailboxRef]: ...
 
     def folders(self, address: str) -> Sequence[Folder]:
-        """None for an address that there is not."""
+        """Empty for an address that there is not."""

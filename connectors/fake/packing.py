@@ -16,21 +16,27 @@ from connectors.base import (
     RawMessage,
     Skipped,
 )
+from connectors.errors import Unavailable
 
 _REMARKS = 1000
 """So many skipped and failed ones are enough for a batch, too."""
 
 
-def size_of(message: RawMessage) -> int:
-    if message.data is not None:
-        return len(message.data)
-    assert message.path is not None, "a message is either in memory or in a file"
-    return message.path.stat().st_size
+Got = RawMessage | FailedMessage
+
+
+def size_of(got: Got) -> int:
+    if isinstance(got, RawMessage) and got.path is not None:
+        try:
+            return got.path.stat().st_size
+        except OSError as error:
+            raise Unavailable("the spooled message is gone") from error
+    return len(got.data or b"")
 
 
 @dataclass(slots=True)
 class Packer:
-    """Call `room_for` before `add`, and `take` when it says no or when the packer is `full`."""
+    """Ask `room_for` before each `put`, and `take` when it says no."""
 
     most_messages: int
     most_bytes: int = BATCH_BYTES
@@ -53,17 +59,16 @@ class Packer:
             or (not self.empty and time.monotonic() - self.began >= BATCH_SECONDS)
         )
 
-    def room_for(self, size_bytes: int) -> bool:
+    def room_for(self, got: Got) -> bool:
         """A message that is larger than a batch may be gets one of its own."""
-        return self.bytes == 0 or self.bytes + size_bytes <= self.most_bytes
+        return not self.full and (self.bytes == 0 or self.bytes + size_of(got) <= self.most_bytes)
 
-    def add(self, message: RawMessage, size_bytes: int) -> None:
-        self.messages.append(message)
-        self.bytes += size_bytes
-
-    def fail(self, failed: FailedMessage) -> None:
-        self.failed.append(failed)
-        self.bytes += len(failed.data or b"")
+    def put(self, got: Got) -> None:
+        self.bytes += size_of(got)
+        if isinstance(got, RawMessage):
+            self.messages.append(got)
+        else:
+            self.failed.append(got)
 
     def skip(self, skipped: Skipped) -> None:
         self.skipped.append(skipped)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from connectors.base import Json
 
@@ -20,7 +20,7 @@ class Place:
     """Which changes were told."""
 
     def as_json(self) -> dict[str, Json]:
-        return asdict(self)
+        return {"position": self.position, "rules": self.rules, "listed": self.listed, "told": self.told}
 
 
 def state_key(address: str, folder: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -21,7 +22,15 @@ class Failure(Strict):
 
 
 def _named_failure(value: object) -> object:
-    return {"error": value} if isinstance(value, str) else value
+    return {"error": value} if isinstance(value, str) and not value.startswith("{") else _from_json(value)
+
+
+def _from_json(value: object) -> object:
+    """Settings inside a setting can be given as JSON on a command line."""
+    try:
+        return json.loads(value) if isinstance(value, str) else value
+    except json.JSONDecodeError as error:
+        raise ValueError(f"no JSON: {error}") from error
 
 
 NamedFailure = Annotated[Failure, BeforeValidator(_named_failure)]
@@ -36,7 +45,10 @@ class Throttle(Strict):
 
 
 class Trouble(Strict):
-    """What goes wrong in a mailbox. Messages are named by their provider keys, `INBOX/0`."""
+    """What goes wrong in a mailbox. Messages are named by their provider keys, `INBOX/0`.
+
+    The second run of a folder is any fetch that comes after its first listing was stored.
+    """
 
     auth_failed: bool = False
     unavailable_after: int | None = Field(default=None, ge=0, description="so many batches come, then the connection is lost")
@@ -85,8 +97,10 @@ class FakeSettings(SourceSettings):
         default="small", description="of the sample: about 500, 3,000, 50,000 messages"
     )
 
-    trouble: Trouble = Trouble()
-    trouble_in: dict[str, Trouble] = Field(default_factory=dict, description="pattern of addresses → its trouble instead")
+    trouble: Annotated[Trouble, BeforeValidator(_from_json)] = Trouble()
+    trouble_in: Annotated[dict[str, Trouble], BeforeValidator(_from_json)] = Field(
+        default_factory=dict, description="pattern of addresses → its trouble instead"
+    )
     check_fails: NamedFailure | None = None
     listing_fails: NamedFailure | None = None
     same_mailbox_twice: bool = Field(default=False, description="each address is listed again, and again in capitals")

@@ -10,6 +10,7 @@ from itertools import count
 from pathlib import Path
 
 from connectors.base import SPOOL_BYTES, RawMessage
+from connectors.errors import Unavailable
 
 _LINE = b"This line is here only to make the message long, and it does so well.\r\n"
 _CHUNK = _LINE * 4096
@@ -41,11 +42,14 @@ class Spool:
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def _spooled(self, message: RawMessage, chunks: Iterator[bytes]) -> RawMessage:
-        if self._folder is None:
-            self._folder = Path(tempfile.mkdtemp(prefix="archiver-fake-"))
-        path = self._folder / f"{next(self._numbers)}.eml"
-        with path.open("wb") as file:
-            file.writelines(chunks)
+        try:
+            if self._folder is None:
+                self._folder = Path(tempfile.mkdtemp(prefix="archiver-fake-"))
+            path = self._folder / f"{next(self._numbers)}.eml"
+            with path.open("wb") as file:
+                file.writelines(chunks)
+        except OSError as error:
+            raise Unavailable(f"a large message can't be spooled: {error.strerror}") from error
         return replace(message, data=None, path=path)
 
 

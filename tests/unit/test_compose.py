@@ -16,7 +16,7 @@ import yaml
 from typer.main import get_command
 
 from archiver import __version__
-from archiver.cli.app import app
+from archiver.cli.app import build
 from archiver.config import Settings, load_settings
 from archiver.errors import ConfigError
 from workers.__main__ import parser as worker_parser
@@ -102,7 +102,7 @@ def test_the_file_has_the_right_form(compose: dict[str, Any]) -> None:
 
 
 def test_our_services_run_commands_that_exist(compose: dict[str, Any]) -> None:
-    commands = set(get_command(app).commands)  # type: ignore[attr-defined]
+    commands = set(get_command(build()).commands)  # type: ignore[attr-defined]
     for name in OURS:
         program, *arguments = compose["services"][name]["command"]
         if program == "archiver":

@@ -54,5 +54,5 @@ def _run(mailbox: MailboxSlice, work: Work) -> None:
     except (Unavailable, StoreUnavailable) as error:
         if work.stopping.is_set():
             return mailbox.give_back()
-        mailbox.fail(str(error))
+        mailbox.fail(mailbox.why(error))
     return None

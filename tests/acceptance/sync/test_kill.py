@@ -1,0 +1,169 @@
+"""Killing things while a session runs: workers, Valkey, Postgres. In the end the archive equals the undisturbed one."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from archiver.db import make_engine
+from archiver.services import schema
+from archiver.services.sources import Source
+from archiver.stack.folder import DataFolder
+from archiver.stack.postgres import EmbeddedPostgres
+from archiver.stack.valkey import EmbeddedValkey
+from tests.acceptance.sync.world import World, eventually, new_world
+
+MAILBOXES, MESSAGES = 12, 120
+SETTINGS = {"mailboxes": MAILBOXES, "messages_per_mailbox": MESSAGES, "batch_messages": 10, "bytes_per_message": 500}
+
+
+@pytest.fixture
+def world(tmp_path: Path, postgres: EmbeddedPostgres) -> Iterator[World]:
+    with new_world(tmp_path, postgres, INGESTION_WORKER_CONCURRENCY="4") as made:
+        yield made
+
+
+def check(world: World, source: Source, runs: int = 1) -> None:
+    """The archive is complete, everything was counted once, exactly one finish ran for each session, and nothing is stuck."""
+    archive = world.archive(source)
+    assert len(archive) == MAILBOXES * MESSAGES
+    found = world.rows("SELECT * FROM sync_runs WHERE source_id = :id", id=source.id)
+    assert len(found) == runs
+    assert sum(run.archived for run in found) == MAILBOXES * MESSAGES
+    assert {run.outcome for run in found} == {"success"}
+    assert found[0].completed_mailboxes == found[0].total_mailboxes == MAILBOXES
+    world.assert_at_rest()
+
+
+def wait_for_progress(world: World, source: Source, least: int) -> None:
+    """Or the end of the cycle, if that comes first."""
+    ended = "SELECT 1 FROM sync_runs WHERE source_id = :id"
+    eventually(lambda: len(world.archive(source)) >= least or world.rows(ended, id=source.id), 90, "progress")
+
+
+def kill_rounds(world: World, source: Source, rounds: int, seed: int) -> int:
+    """Kills one of two workers again and again while the session runs. How often it came to that."""
+    chance = random.Random(seed)
+    before = world.start_sync(source)
+    killed = 0
+    workers = [world.start_worker(), world.start_worker()]
+    for _ in range(rounds):
+        wait_for_progress(world, source, len(world.archive(source)) + chance.randrange(1, 60))
+        if world.rows("SELECT 1 FROM sync_runs WHERE source_id = :id", id=source.id):
+            break
+        victim = workers.pop(0)
+        os.kill(victim.pid, signal.SIGKILL)
+        victim.wait()
+        killed += 1
+        workers.append(world.start_worker())
+    world.wait(source, before, 150)
+    return killed
+
+
+def test_killed_workers_lose_nothing_and_count_nothing_twice(world: World) -> None:
+    source = world.add("killed", **SETTINGS, trouble={"slow_seconds": 0.05})
+    assert kill_rounds(world, source, 3, seed=1) >= 2
+    check(world, source)
+
+
+def test_sigterm_gives_everything_back_and_ends_in_time(world: World) -> None:
+    source = world.add("terminated", **SETTINGS, trouble={"slow_seconds": 0.1})
+    before = world.start_sync(source)
+    first = world.start_worker()
+    wait_for_progress(world, source, 100)
+    started = time.monotonic()
+    first.send_signal(signal.SIGTERM)
+    assert first.wait(30) == 0
+    assert time.monotonic() - started < 15
+    states = {row[0] for row in world.rows("SELECT state FROM sync_session_mailboxes")}
+    assert "running" not in states
+    assert len(world.archive(source)) < MAILBOXES * MESSAGES
+    world.start_worker()
+    world.wait(source, before)
+    check(world, source)
+
+
+def test_a_flushed_valkey_heals(world: World) -> None:
+    source = world.add("flushed", **SETTINGS, trouble={"slow_seconds": 0.05})
+    before = world.start_sync(source)
+    world.start_worker()
+    wait_for_progress(world, source, 200)
+    client = world.valkey._client()
+    client.flushall()
+    client.close()
+    world.wait(source, before, 90)
+    check(world, source)
+
+
+def test_a_killed_valkey_comes_back_to_its_jobs(world: World) -> None:
+    source = world.add("valkey", **SETTINGS, trouble={"slow_seconds": 0.05})
+    before = world.start_sync(source)
+    world.start_worker()
+    wait_for_progress(world, source, 200)
+    client = world.valkey._client()
+    pid = int(client.info("server")["process_id"])
+    client.close()
+    os.kill(pid, signal.SIGKILL)
+    with EmbeddedValkey(world.valkey.folder).running():
+        world.wait(source, before, 120)
+        check(world, source)
+
+
+def test_postgres_away_for_a_while_uses_up_no_job(tmp_path: Path) -> None:
+    folder = DataFolder(tmp_path / "pg")
+    folder.prepare()
+    server = EmbeddedPostgres(folder)
+    server.prepare()
+    process = start(server)
+    engine = make_engine(server.url(), "test")
+    schema.migrate(engine)
+    engine.dispose()
+    valkey_folder = DataFolder(tmp_path / "vk")
+    valkey_folder.prepare()
+    valkey = EmbeddedValkey(valkey_folder)
+    valkey.prepare()
+    with valkey.running():
+        world = World(tmp_path, server.url(), valkey, INGESTION_WORKER_CONCURRENCY="4")
+        try:
+            source = world.add("away", **SETTINGS, trouble={"slow_seconds": 0.05})
+            before = world.start_sync(source)
+            world.start_worker()
+            wait_for_progress(world, source, 200)
+            process.send_signal(signal.SIGINT)
+            process.communicate()
+            eventually(lambda: "job_waits" in world.log(), 30, "jobs that wait")
+            server.prepare()
+            process = start(server)
+            world.wait(source, before, 90)
+            check(world, source)
+            assert "job_failed" not in world.log()
+        finally:
+            world.stop_workers()
+            world.engine.dispose()
+            process.send_signal(signal.SIGINT)
+            process.communicate()
+
+
+def start(server: EmbeddedPostgres) -> subprocess.Popen[bytes]:
+    process = server.start()
+    server._wait(process)
+    return process
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(3600)
+def test_two_hundred_rounds_of_killing(world: World) -> None:
+    killed = 0
+    for number in range(200):
+        source = world.add(f"chaos-{number}", **SETTINGS, seed=number, trouble={"slow_seconds": 0.02})
+        killed += kill_rounds(world, source, 20, seed=number)
+        check(world, source)
+        if killed >= 200:
+            return

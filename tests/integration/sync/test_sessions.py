@@ -1,0 +1,252 @@
+"""Sessions in a real Postgres: claimed once, counted once, fenced, finished once, and found when they die."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from uuid import UUID
+
+import pytest
+from sqlalchemy import Engine, text
+from sqlalchemy.exc import IntegrityError
+
+from archiver.models import uuid7
+from archiver.models.states import RunOutcome
+from archiver.queue.jobs import ContinuousSync, Envelope, ProcessMailbox, QueueName
+from archiver.queue.queues import FailedJob
+from archiver.sync import cycle, outbox, sessions, tick
+from archiver.sync.failures import settle_failed
+from archiver.sync.sessions import ListedMailbox, SessionRow, Slice
+
+
+def add_source(engine: Engine, name: str = "s", **columns: object) -> UUID:
+    source_id = uuid7()
+    with engine.begin() as connection:
+        connection.execute(
+            text("INSERT INTO ingestion_sources (id, kind, name, status) VALUES (:id, 'fake', :name, 'syncing')"),
+            {"id": source_id, "name": name},
+        )
+        for column, value in columns.items():
+            connection.execute(
+                text(f"UPDATE ingestion_sources SET {column} = :v WHERE id = :id"), {"v": value, "id": source_id}
+            )
+    return source_id
+
+
+def publish(engine: Engine, source_id: UUID, mailboxes: int) -> SessionRow:
+    with engine.begin() as connection:
+        session = sessions.claim(connection, source_id, is_initial_import=False)
+        listed = [ListedMailbox(f"user{number}@example.org", None, None) for number in range(mailboxes)]
+        assert sessions.publish(connection, session, listed, None) == mailboxes
+    return session
+
+
+def rows(engine: Engine, statement: str, **values: object) -> list:  # type: ignore[type-arg]
+    with engine.connect() as connection:
+        return list(connection.execute(text(statement), values))
+
+
+def announced(engine: Engine) -> list[ProcessMailbox]:
+    found = rows(engine, "SELECT id, payload FROM outbox WHERE job = 'process-mailbox' ORDER BY id")
+    return [(row.id, ProcessMailbox.from_data(row.payload["data"])) for row in found]  # type: ignore[misc]
+
+
+def begin(engine: Engine, row_id: UUID, job: ProcessMailbox) -> Slice | None:
+    with engine.begin() as connection:
+        return sessions.begin_slice(connection, job.session_id, job.mailbox_id, row_id)
+
+
+def test_of_many_claims_at_once_there_is_one_session(engine: Engine) -> None:
+    source_id = add_source(engine)
+    barrier = threading.Barrier(8)
+
+    def claim(_: int) -> UUID:
+        with engine.begin() as connection:
+            barrier.wait()
+            return sessions.claim(connection, source_id, is_initial_import=False).id
+
+    with ThreadPoolExecutor(8) as pool:
+        assert len(set(pool.map(claim, range(8)))) == 1
+    with pytest.raises(IntegrityError), engine.begin() as connection:
+        connection.execute(
+            text("INSERT INTO sync_sessions (id, ingestion_source_id) VALUES (:id, :source)"),
+            {"id": uuid7(), "source": source_id},
+        )
+
+
+def test_the_same_mailbox_in_other_letters_is_one(engine: Engine) -> None:
+    source_id = add_source(engine)
+    with engine.begin() as connection:
+        session = sessions.claim(connection, source_id, is_initial_import=False)
+        listed = [ListedMailbox(address, None, None) for address in ("A@x.org", "a@X.org", "b@x.org")]
+        assert sessions.publish(connection, session, listed, None) == 2
+        assert sessions.publish(connection, session, listed, None) == 0, "a retry changes nothing"
+    assert len(rows(engine, "SELECT * FROM outbox")) == 2
+
+
+def test_no_mailboxes_means_an_immediate_finish(engine: Engine) -> None:
+    session = publish(engine, add_source(engine), 0)
+    ((row_id,),) = rows(engine, "SELECT id FROM outbox WHERE job = 'sync-cycle-finished'")
+    assert row_id == session.id
+
+
+def test_thousands_of_mailboxes_are_counted_exactly_by_many_at_once(engine: Engine) -> None:
+    source_id = add_source(engine)
+    session = publish(engine, source_id, 2000)
+    jobs = announced(engine)
+
+    def work(item: tuple[UUID, ProcessMailbox]) -> None:
+        row_id, job = item
+        held = begin(engine, row_id, job)
+        assert held is not None
+        with engine.begin() as connection:
+            failed = job.mailbox_id.int % 10 == 0
+            assert sessions.end_mailbox(connection, held, source_id, error="no" if failed else None)
+        with engine.begin() as connection:
+            assert not sessions.end_mailbox(connection, held, source_id), "the second time changes nothing"
+
+    with ThreadPoolExecutor(5) as pool:
+        list(pool.map(work, jobs))  # type: ignore[arg-type]
+    failed = sum(job.mailbox_id.int % 10 == 0 for _, job in jobs)  # type: ignore[misc]
+    ((done, bad, total),) = rows(engine, "SELECT completed_mailboxes, failed_mailboxes, total_mailboxes FROM sync_sessions")
+    assert (done, bad, total) == (2000 - failed, failed, 2000)
+    assert [row.id for row in rows(engine, "SELECT id FROM outbox")] == [session.id], "one finish, and nothing else"
+    with engine.begin() as connection:
+        ended = cycle.finish(connection, session.id)
+        assert ended is not None
+        assert ended.outcome is RunOutcome.INCOMPLETE
+        assert cycle.finish(connection, session.id) is None
+    ((errors,),) = rows(engine, "SELECT error_messages FROM sync_runs")
+    assert len(errors) == 20, "the first twenty stand for all"
+
+
+def test_whoever_begins_the_next_slice_fences_the_last_one_out(engine: Engine) -> None:
+    source_id = add_source(engine)
+    publish(engine, source_id, 1)
+    ((row_id, job),) = announced(engine)  # type: ignore[misc]
+    first, second = begin(engine, row_id, job), begin(engine, row_id, job)
+    assert first is not None
+    assert second is not None
+    assert second.number == first.number + 1
+    with engine.begin() as connection:
+        assert not sessions.give_back(connection, first, source_id)
+        assert not sessions.end_mailbox(connection, first, source_id)
+        assert sessions.give_back(connection, second, source_id)
+    ((new_row, _),) = announced(engine)  # type: ignore[misc]
+    assert new_row != row_id
+    assert begin(engine, row_id, job) is None, "the old announcement is settled"
+
+
+def test_a_cancelled_mailbox_can_be_neither_begun_nor_ended(engine: Engine) -> None:
+    source_id = add_source(engine)
+    session = publish(engine, source_id, 1)
+    ((row_id, job),) = announced(engine)  # type: ignore[misc]
+    held = begin(engine, row_id, job)
+    assert held is not None
+    with engine.begin() as connection:
+        sessions.cancel(connection, session.id)
+        assert not sessions.end_mailbox(connection, held, source_id)
+        assert not sessions.give_back(connection, held, source_id)
+    assert begin(engine, row_id, job) is None
+
+
+def age(engine: Engine, minutes: int) -> None:
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE sync_sessions SET last_activity_at = now() - :m * interval '1 minute'"), {"m": minutes})
+
+
+def test_only_a_session_without_any_announced_job_is_stale(engine: Engine) -> None:
+    source_id = add_source(engine)
+    session = publish(engine, source_id, 2)
+    age(engine, 31)
+    with engine.begin() as connection:
+        (idle,) = tick.idle_sessions(connection, 30)
+    assert (idle.id, idle.complete, idle.has_jobs) == (session.id, False, True), "it waits in the queue: healthy"
+    with engine.begin() as connection:
+        connection.execute(text("DELETE FROM outbox"))
+        (idle,) = tick.idle_sessions(connection, 30)
+        assert not idle.has_jobs
+        assert tick.end_stale(connection, [idle.id], 30) == [session.id]
+    ((outcome,),) = rows(engine, "SELECT outcome FROM sync_runs")
+    ((status, message),) = rows(engine, "SELECT status, status_message FROM ingestion_sources")
+    assert (outcome, status) == ("stale", "error")
+    assert "no progress for 30 minutes" in message
+
+
+def test_an_active_session_is_not_looked_at(engine: Engine) -> None:
+    publish(engine, add_source(engine), 1)
+    age(engine, 29)
+    with engine.begin() as connection:
+        assert tick.idle_sessions(connection, 30) == []
+
+
+def test_two_ticks_at_the_same_second(engine: Engine) -> None:
+    add_source(engine, status="active")
+    with tick.exclusive(engine, "tick") as first, tick.exclusive(engine, "tick") as second:
+        assert (first, second) == (True, False)
+    with tick.exclusive(engine, "tick") as again:
+        assert again
+    for expected in (1, 0):  # what is announced is not announced again
+        with engine.begin() as connection:
+            assert len(tick.start_due(connection)) == expected
+
+
+def test_at_most_two_of_an_owner_and_ten_in_a_tick(engine: Engine) -> None:
+    owners = []
+    with engine.begin() as connection:
+        for number in range(6):
+            owners.append(uuid7())
+            connection.execute(
+                text("INSERT INTO users (id, email) VALUES (:id, :email)"), {"id": owners[-1], "email": f"u{number}@x.org"}
+            )
+    for number in range(24):
+        add_source(engine, f"s{number}", status="active", owner_id=owners[number % 6])
+    with engine.begin() as connection:
+        started = tick.start_due(connection)
+    assert len(started) == 10
+    ((most,),) = rows(
+        engine,
+        "SELECT max(n) FROM (SELECT count(*) AS n FROM ingestion_sources WHERE id = ANY(:ids) GROUP BY owner_id) x",
+        ids=started,
+    )
+    assert most == 2
+
+
+@pytest.mark.parametrize(("status", "due", "starts"), [
+    ("pending", None, True), ("active", None, True), ("active", "now() - interval '1 minute'", True),
+    ("active", "now() + interval '1 minute'", False), ("paused", None, False), ("imported", None, False),
+    ("error", None, False), ("error", "now() - interval '1 minute'", True),
+])  # fmt: skip
+def test_which_sources_are_due(engine: Engine, status: str, due: str | None, starts: bool) -> None:
+    source_id = add_source(engine, status=status)
+    with engine.begin() as connection:
+        connection.execute(
+            text(f"UPDATE ingestion_sources SET next_due_at = {due or 'NULL'} WHERE id = :id"), {"id": source_id}
+        )
+        assert bool(tick.start_due(connection)) is starts
+
+
+def test_a_job_that_was_given_up_ends_in_postgres_once(engine: Engine) -> None:
+    source_id = add_source(engine)
+    session = publish(engine, source_id, 2)
+    ((row_id, job), _) = announced(engine)  # type: ignore[misc]
+    data = Envelope.of(job, str(row_id)).encode()
+    failed = FailedJob(QueueName.INGESTION, str(row_id), "process-mailbox", data, "it broke", 5)
+    for _ in range(2):
+        with engine.begin() as connection:
+            settle_failed(connection, failed)
+    ((bad,),) = rows(engine, "SELECT failed_mailboxes FROM sync_sessions")
+    assert bad == 1
+    assert len(announced(engine)) == 1
+
+    listing = ContinuousSync(source_id)
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE sync_sessions SET state = 'listing' WHERE id = :id"), {"id": session.id})
+        row = outbox.announce(connection, listing, source_id=source_id)
+        encoded = Envelope.of(listing, str(row)).encode()
+        settle_failed(connection, FailedJob(QueueName.INGESTION, str(row), "continuous-sync", encoded, "it broke", 5))
+    ((reason, kind),) = rows(engine, "SELECT reason, kind FROM dead_letters")
+    assert (reason, kind) == ("it broke", "job")
+    assert rows(engine, "SELECT 1 FROM sync_sessions") == []
+    ((status,),) = rows(engine, "SELECT status FROM ingestion_sources")
+    assert status == "error"

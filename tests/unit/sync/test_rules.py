@@ -1,0 +1,83 @@
+"""The pure parts of the engine: who may follow whom, who goes first, and when a run is a success."""
+
+from __future__ import annotations
+
+from uuid import UUID, uuid4
+
+import pytest
+
+from archiver.models.states import MailboxRunState, RunOutcome, SessionState, SourceStatus
+from archiver.sync.cycle import judge
+from archiver.sync.moves import MAILBOX_MOVES, SESSION_MOVES, SOURCE_MOVES, before
+from archiver.sync.relay import Picked, choose
+
+MACHINES = [
+    (SOURCE_MOVES, SourceStatus, SourceStatus.PENDING),
+    (MAILBOX_MOVES, MailboxRunState, MailboxRunState.QUEUED),
+    (SESSION_MOVES, SessionState, SessionState.LISTING),
+]
+
+
+@pytest.mark.parametrize(("moves", "states", "start"), MACHINES, ids=["source", "mailbox", "session"])
+def test_every_state_can_be_reached_and_is_in_the_table(moves: dict, states: type, start: str) -> None:  # type: ignore[type-arg]
+    assert set(moves) == set(states)
+    reached, new = set(), {start}
+    while new:
+        reached |= new
+        new = {following for state in new for following in moves[state]} - reached
+    assert reached == set(states)
+
+
+def test_a_mailbox_that_has_ended_stays_ended() -> None:
+    for ended in (MailboxRunState.DONE, MailboxRunState.FAILED, MailboxRunState.CANCELLED):
+        assert MAILBOX_MOVES[ended] == frozenset()
+
+
+def test_guards_are_the_states_before() -> None:
+    assert set(before(MAILBOX_MOVES, MailboxRunState.RUNNING)) == {"queued"}
+    assert set(before(SOURCE_MOVES, SourceStatus.PAUSED)) == {"pending", "importing", "active", "syncing", "error"}
+
+
+def picked(source: UUID | None, job: str = "process-mailbox", priority: int = 10, under_way: int = 0) -> Picked:
+    return Picked(uuid4(), job, {}, source, None, priority, under_way)
+
+
+def test_mailboxes_go_round_robin_over_the_sources() -> None:
+    big, small = uuid4(), uuid4()
+    rows = [picked(big) for _ in range(50)] + [picked(small) for _ in range(3)]
+    chosen = choose(rows, mailbox_room=6, room=0)
+    assert [row.source_id for row in chosen].count(small) == 3
+
+
+def test_a_source_that_has_many_under_way_waits_for_one_that_has_none() -> None:
+    big, small = uuid4(), uuid4()
+    rows = [picked(big, under_way=20) for _ in range(50)] + [picked(small) for _ in range(3)]
+    assert [row.source_id for row in choose(rows, mailbox_room=3, room=0)] == [small] * 3
+
+
+def test_control_jobs_pass_every_limit_and_come_first() -> None:
+    source = uuid4()
+    rows = [picked(source) for _ in range(5)] + [picked(source, "sync-cycle-finished", 1)]
+    assert [row.job for row in choose(rows, mailbox_room=0, room=0)] == ["sync-cycle-finished"]
+    assert choose(rows, mailbox_room=2, room=0)[0].job == "sync-cycle-finished"
+
+
+def totals(**changes: int) -> dict[str, int]:
+    names = ("mailboxes", "completed", "not_completed", "archived", "duplicates", "skipped", "failed", "missing", "bytes")
+    return {**dict.fromkeys(names, 0), **changes}
+
+
+@pytest.mark.parametrize(
+    ("counts", "waiting", "expected"),
+    [
+        (totals(), 0, RunOutcome.SUCCESS),
+        (totals(mailboxes=2, completed=2, skipped=5), 0, RunOutcome.SUCCESS),
+        (totals(mailboxes=2, completed=2, missing=1), 0, RunOutcome.INCOMPLETE),
+        (totals(mailboxes=2, completed=2, failed=1), 0, RunOutcome.INCOMPLETE),
+        (totals(mailboxes=2, completed=1, not_completed=1), 0, RunOutcome.INCOMPLETE),
+        (totals(mailboxes=2, completed=2), 1, RunOutcome.INCOMPLETE),
+        (totals(mailboxes=2, not_completed=2), 0, RunOutcome.FAILED),
+    ],
+)
+def test_a_run_with_anything_missing_is_never_a_success(counts: dict[str, int], waiting: int, expected: RunOutcome) -> None:
+    assert judge(counts, waiting) is expected
