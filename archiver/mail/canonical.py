@@ -16,6 +16,8 @@ _VOLATILE = re.compile(
     rb"|x-universally-unique-identifier|x-mail-created-date|x-remote-attachments|delivery-status)[ \t]*:",
     re.IGNORECASE,
 )
+_FOLDED = frozenset((b" ", b"\t"))
+_INITIALS = frozenset(bytes([letter]) for letter in b"sSxXcClLdD")  # of the names above; most fields need no closer look
 _POSTMARK = re.compile(rb">?From [^\n]*(?:\n|\Z)")
 _LINES = re.compile(rb"[^\n]*\n?")
 _QUOTED_FROM = re.compile(rb"(?m)^>{1,8}(?=From )")
@@ -75,8 +77,9 @@ class Canonical:
         postmark = _POSTMARK.match(header)
         kept, dropping = [], False
         for line in _LINES.findall(header, postmark.end() if postmark else 0):
-            if not line.startswith((b" ", b"\t")):
-                dropping = _VOLATILE.match(line) is not None
+            first = line[:1]
+            if first not in _FOLDED:
+                dropping = first in _INITIALS and _VOLATILE.match(line) is not None
             if not dropping:
                 kept.append(line)
         self._hash_text(b"".join(kept))

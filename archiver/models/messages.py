@@ -90,9 +90,11 @@ class MessageCopy(Base):
 
 
 class Participant(Base):
+    """Written and deleted with its message. No foreign key: checking it row by row would cost more than the insert."""
+
     __tablename__ = "participants"
 
-    message_id: Mapped[UUID] = mapped_column(ForeignKey("messages.id", ondelete="CASCADE"), primary_key=True)
+    message_id: Mapped[UUID] = mapped_column(primary_key=True)
     position: Mapped[int] = mapped_column(Integer, primary_key=True)
     role: Mapped[str]
     address: Mapped[str]

@@ -5,7 +5,7 @@ Everything is sorted by key, and all batches run the statements in the same orde
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -26,16 +26,21 @@ FENCE = """
 
 # One probe of the unique index for each key, also while the planner knows nothing about the table.
 FIND_COPIES = """
-    SELECT c.* FROM unnest(%(keys)s::text[]) AS k(key), LATERAL (
+    SELECT c.* FROM json_array_elements_text(%(keys)s::json) AS k(key), LATERAL (
         SELECT provider_key, message_id, folder, flags, labels, gone_at, deleted_at FROM message_copies
         WHERE mailbox_id = %(mailbox_id)s AND provider_key = k.key LIMIT 1) AS c"""
 
 # Kept from being deleted until this batch is committed.
-FIND_MESSAGES = "SELECT sha256 FROM messages WHERE sha256 = ANY(%(hashes)s) ORDER BY sha256 FOR KEY SHARE"
+FIND_MESSAGES = """
+    SELECT sha256 FROM messages
+    WHERE sha256 = ANY(ARRAY(SELECT decode(h, 'hex') FROM unnest(string_to_array(%(hashes)s, ',')) AS h))
+    ORDER BY sha256 FOR KEY SHARE"""
 
 # Kept from being dropped until this batch is committed: compaction waits.
 FIND_OBJECTS = """
-    SELECT sha256, kind FROM objects WHERE sha256 = ANY(%(hashes)s) AND kind IN ('message', 'part')
+    SELECT sha256, kind FROM objects
+    WHERE sha256 = ANY(ARRAY(SELECT decode(h, 'hex') FROM unnest(string_to_array(%(hashes)s, ',')) AS h))
+        AND kind IN ('message', 'part')
     ORDER BY sha256, kind FOR SHARE"""
 
 ADD_PACK = "INSERT INTO packs (id, name, state) VALUES (%(id)s, %(name)s, 'open') ON CONFLICT (id) DO NOTHING"
@@ -224,7 +229,12 @@ def _told(failure: psycopg.Error) -> DBAPIError:
     return (OperationalError if lost else DBAPIError)("a batch", None, failure)
 
 
-def rows(items: Sequence[Mapping[str, Any]] | Mapping[str, Any]) -> str:
+def hashes(found: Iterable[bytes]) -> str:
+    """A list of SHA-256 values as one parameter; Python builds an array of bytea far more slowly."""
+    return ",".join(item.hex() for item in sorted(found))
+
+
+def rows(items: Sequence[Any] | Mapping[str, Any]) -> str:
     """The parameter of json_to_recordset. Text that Postgres can't hold (NUL, lone surrogates) becomes U+FFFD: the bytes
     themselves are in the archive."""
     try:

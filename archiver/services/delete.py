@@ -36,6 +36,7 @@ _DEAD_MESSAGES = text("""
     AND NOT EXISTS (SELECT 1 FROM message_copies c WHERE c.message_id = m.id AND c.deleted_at IS NULL)""")
 _PARTS = text("SELECT DISTINCT part_sha256 FROM message_parts WHERE message_id = ANY(:ids)")
 _DROP_MESSAGES = text("DELETE FROM messages WHERE id = ANY(:ids)")
+_DROP_PARTICIPANTS = text("DELETE FROM participants WHERE message_id = ANY(:ids)")
 _LOCK_OBJECTS = text("SELECT 1 FROM objects WHERE sha256 = ANY(:hashes) ORDER BY sha256, kind FOR UPDATE")
 _DROP_OBJECTS = text("""
     DELETE FROM objects o WHERE o.sha256 = ANY(:hashes) AND (
@@ -105,6 +106,7 @@ def drop_unused(connection: Connection, message_ids: list[UUID]) -> int:
         parts = connection.execute(_PARTS, {"ids": dead_ids}).scalars().all()
         hashes = sorted({bytes(item) for item in (*(row.sha256 for row in dead), *parts)})
         connection.execute(_LOCK_OBJECTS, {"hashes": hashes})
+        connection.execute(_DROP_PARTICIPANTS, {"ids": dead_ids})
         connection.execute(_DROP_MESSAGES, {"ids": dead_ids})
         connection.execute(_DROP_OBJECTS, {"hashes": hashes})
     payload = batch_sql.rows({"deleted": [str(message_id) for message_id in sorted(dead_ids)]})

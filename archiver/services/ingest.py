@@ -159,13 +159,16 @@ class _Transaction:
         with self.sql:
             self._check_fence()
             keys = {item.key for item in intake.items} | {fit_key(change.provider_key) for change in self.batch.changes}
-            known = {row.provider_key: row for row in self.sql.ask(sql.FIND_COPIES, keys=sorted(keys))}
+            copies_known = self.sql.send(sql.FIND_COPIES, keys=sql.rows(sorted(keys)))
+            messages_known = self.sql.send(sql.FIND_MESSAGES, hashes=sql.hashes({item.sha256 for item in intake.items}))
+            known = {row.provider_key: row for row in self.sql.fetch(copies_known)}
+            rows_known = {bytes(row.sha256) for row in self.sql.fetch(messages_known)}
             versions = version_keys(intake.items, known)
             if versions:
-                known |= {row.provider_key: row for row in self.sql.ask(sql.FIND_COPIES, keys=sorted(versions))}
+                known |= {row.provider_key: row for row in self.sql.ask(sql.FIND_COPIES, keys=sql.rows(sorted(versions)))}
             copies = new_copies(intake.items, known)
             changes = effective_changes(self.batch, intake.items, known)
-            changed = self._store(intake, copies, changes)
+            changed = self._store(intake, copies, changes, rows_known)
             result = BatchResult(
                 archived=len(copies),
                 duplicates=len(intake.items) - len(copies),
@@ -185,10 +188,8 @@ class _Transaction:
                 f"the mailbox {self.origin.address} is in other hands (session {self.run_id}, slice {self.fence.slice})"
             )
 
-    def _store(self, intake: Intake, copies: list[Item], changes: list[Change]) -> int:
+    def _store(self, intake: Intake, copies: list[Item], changes: list[Change], rows_known: set[bytes]) -> int:
         """Postgres works on the rows while we write the bytes; the commit comes after both."""
-        hashes = sorted({item.sha256 for item in copies})
-        rows_known = {bytes(row.sha256) for row in self.sql.ask(sql.FIND_MESSAGES, hashes=hashes)}
         prepared = sorted(prepare(item for item in copies if item.sha256 not in rows_known), key=lambda item: item.item.sha256)
         stored = self._find_objects(prepared, intake)
         added_messages = self._send_messages(prepared)
@@ -209,7 +210,7 @@ class _Transaction:
     def _find_objects(self, prepared: list[Prepared], intake: Intake) -> set[tuple[bytes, str]]:
         hashes = {item.item.sha256 for item in prepared} | set(intake.failed_hashes)
         hashes.update(part for item in prepared for part in item.part_hashes)
-        rows = self.sql.ask(sql.FIND_OBJECTS, hashes=sorted(hashes)) if hashes else []
+        rows = self.sql.ask(sql.FIND_OBJECTS, hashes=sql.hashes(hashes)) if hashes else []
         return {(bytes(row.sha256), row.kind) for row in rows}
 
     def _append(

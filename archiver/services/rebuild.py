@@ -7,7 +7,7 @@ the tombstones, and what has no copy goes. What a crash left without a commit co
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -18,15 +18,16 @@ from archiver.errors import UsageError
 from archiver.models.ids import message_uuid, uuid7
 from archiver.services import batch_sql as sql
 from archiver.services.message_rows import MessageRows, describe
-from archiver.services.snapshot import restore_config
+from archiver.services.replay import Entry, Rebuilt, Replay
 from archiver.store.archive import Archive, entries
 from archiver.store.backend import PackFile
 from archiver.store.content import Memory, StoredMessage
 from archiver.store.errors import Damage
 from archiver.store.frames import Kind
-from archiver.store.journal import Changes, Config, Occurrence, Occurrences, Origin, Tombstones
+from archiver.store.journal import Changes, Config, Occurrence, Occurrences, Tombstones
 from archiver.store.pack import IndexEntry, Place, read_seal, torn_at
 from archiver.store.reader import CachingReader, Frame, recipe_of
+from archiver.store.recipe import Recipe
 
 _PORTION = 200
 _IN_MEMORY_BYTES = 8 << 20
@@ -38,67 +39,22 @@ _JOURNAL: dict[int, Callable[[bytes], Any]] = {
     Kind.CONFIG: Config.decode,
 }
 
-_ADD_SOURCE = text("""
-    INSERT INTO ingestion_sources (id, kind, name, status, status_message)
-    VALUES (:id, :kind, :name, 'paused', 'Rebuilt from the packs: enter its credentials again, then resume it.')
-    ON CONFLICT (id) DO NOTHING""")
-_SOURCE_NAME = text("SELECT 1 FROM ingestion_sources WHERE lower(name) = lower(:name) AND id <> :id AND removed_at IS NULL")
-_ADD_MAILBOX = text("""
-    INSERT INTO mailboxes (id, source_id, address, display_name, provider_id)
-    VALUES (:id, :source_id, :address, :display_name, :provider_id) ON CONFLICT DO NOTHING""")
 _ADD_PACK = text("""
     INSERT INTO packs (id, name, state, size_bytes, frames, sha256, sealed_at)
     VALUES (:id, :name, :state, :size, :frames, :sha256, CASE WHEN :state = 'sealed' THEN now() END)""")
-_ADD_COPIES = """
-    INSERT INTO message_copies (id, message_id, mailbox_id, provider_key, folder, flags, labels, received_at, run_id,
-        created_at)
-    SELECT i, x.m, %(mailbox_id)s, k, f, g, l, r, %(run_id)s, %(at)s
-    FROM json_to_recordset(%(rows)s::json) AS x(i uuid, m uuid, k text, f text, g text[], l text[], r timestamptz)
-    JOIN messages ON messages.id = x.m
-    ON CONFLICT (mailbox_id, provider_key) DO NOTHING RETURNING message_id"""
-_MISSING = """
-    SELECT m, k FROM json_to_recordset(%(rows)s::json) AS x(m uuid, k text)
-    WHERE NOT EXISTS (SELECT 1 FROM messages WHERE messages.id = x.m)"""
 _ADD_PARTS = """
     INSERT INTO message_parts (message_id, part_sha256)
     SELECT m, decode(h, 'hex') FROM json_to_recordset(%(rows)s::json) AS x(m uuid, h text) JOIN messages ON messages.id = m
     ON CONFLICT DO NOTHING"""
-# A copy whose message was compacted away has no row yet: without one, the next sync would bring it back.
-_BURY = """
-    INSERT INTO message_copies (id, mailbox_id, provider_key, folder, flags, labels, received_at, created_at, deleted_at,
-        deleted_reason)
-    SELECT i, m, k, coalesce(f, ''), coalesce(g, '{}'), coalesce(l, '{}'), r, %(at)s, %(at)s, %(reason)s
-    FROM json_to_recordset(%(rows)s::json) AS x(i uuid, m uuid, k text, f text, g text[], l text[], r timestamptz)
-    JOIN mailboxes ON mailboxes.id = m
-    ON CONFLICT (mailbox_id, provider_key) DO UPDATE
-    SET deleted_at = coalesce(message_copies.deleted_at, excluded.deleted_at), deleted_reason = excluded.deleted_reason
-    RETURNING 1"""
 _SHED = text("""
     UPDATE message_copies c SET message_id = NULL WHERE c.deleted_at IS NOT NULL AND NOT EXISTS (
         SELECT 1 FROM message_copies o WHERE o.message_id = c.message_id AND o.deleted_at IS NULL)""")
 _DROP_MESSAGES = text("DELETE FROM messages m WHERE NOT EXISTS (SELECT 1 FROM message_copies c WHERE c.message_id = m.id)")
+_DROP_PARTICIPANTS = text("DELETE FROM participants p WHERE NOT EXISTS (SELECT 1 FROM messages m WHERE m.id = p.message_id)")
 _DROP_OBJECTS = text("""
     DELETE FROM objects o WHERE (kind = 'message' AND NOT EXISTS (SELECT 1 FROM messages m WHERE m.sha256 = o.sha256))
     OR (kind = 'part' AND NOT EXISTS (SELECT 1 FROM message_parts p WHERE p.part_sha256 = o.sha256))""")
 _ANNOUNCE = text("INSERT INTO outbox (id, queue, job, payload) VALUES (:id, 'indexing', 'reindex', '{}'::jsonb)")
-
-
-@dataclass(slots=True)
-class Rebuilt:
-    packs: int = 0
-    messages: int = 0
-    copies: int = 0
-    deleted_copies: int = 0
-    lost_copies: int = 0
-    """Copies whose message is in no pack any more."""
-    damage: list[str] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    at: datetime
-    kind: Kind
-    place: Place
 
 
 FirstSeen = dict[bytes, tuple[Occurrence, Occurrences]]
@@ -114,6 +70,7 @@ class _Arrival:
     at: datetime | None = None
     sha256: bytes = b""
     content: Memory | StoredMessage | None = None
+    parts: tuple[bytes, ...] = ()
 
 
 Progress = Callable[[int, int], None]
@@ -133,12 +90,9 @@ class _Rebuild:
         self.engine = engine
         self.archive = archive
         self.result = Rebuilt()
-        self.journal: list[_Entry] = []
+        self.objects = CachingReader(archive.frames, archive.objects)
+        self.journal: list[Entry] = []
         self.postponed: list[_Arrival] = []
-        self.buried: set[tuple[UUID, UUID]] = set()
-        """Mailbox and message of each deleted copy."""
-        self.graves: dict[tuple[UUID, str], dict[str, Any]] = {}
-        """What is known of deleted copies whose message is gone."""
 
     def run(self, progress: Progress) -> Rebuilt:
         packs = list(self.archive.backend.packs())
@@ -146,10 +100,11 @@ class _Rebuild:
             self._pack(pack_id)
             progress(number, len(packs))
         self._postponed_messages()
-        self._replay()
+        Replay(self.engine, self.journal, self._decode, self.result).run()
         with self.engine.begin() as connection:
             connection.execute(_SHED)
             connection.execute(_DROP_MESSAGES)
+            connection.execute(_DROP_PARTICIPANTS)
             connection.execute(_DROP_OBJECTS)
             connection.execute(_ANNOUNCE, {"id": uuid7()})
             self.result.messages = connection.execute(text("SELECT count(*) FROM messages")).scalar_one()
@@ -182,7 +137,7 @@ class _Rebuild:
             decoded = self._decode(place, Kind(entry.kind))
             if decoded is None:
                 continue
-            self.journal.append(_Entry(decoded.at, Kind(entry.kind), place))
+            self.journal.append(Entry(decoded.at, Kind(entry.kind), place))
             if isinstance(decoded, Occurrences):
                 for copy in decoded.copies:
                     first.setdefault(copy.sha256, (copy, decoded))
@@ -215,121 +170,56 @@ class _Rebuild:
             objects.append({"h": frame.sha256.hex(), "k": label, "p": entry.offset, "s": entry.length, "r": raw_bytes})
             if entry.kind == Kind.MESSAGE:
                 messages.append((frame, Place(pack.id, entry.offset, entry.length)))
+            elif entry.kind == Kind.PART:
+                small = raw_bytes <= _IN_MEMORY_BYTES
+                self.objects.keep(frame.sha256, frame.place, frame.bytes() if small else None)
         objects.sort(key=lambda row: (row["h"], row["k"]))
         with sql.Pipeline(connection) as pipeline:
             pipeline.send(sql.ADD_OBJECTS, rows=sql.rows(objects), pack_id=pack.id)
             self._messages(pipeline, messages, first)
 
     def _messages(self, pipeline: sql.Pipeline, messages: list[tuple[Frame, Place]], first: FirstSeen) -> None:
-        """Rows of the messages that stand whole in their frame; the others wait until all parts are known."""
-        whole: list[_Arrival] = []
+        """Rows of messages; those whose parts were not seen yet wait until all packs are read."""
+        ready: list[_Arrival] = []
         for frame, place in messages:
             arrival = _arrival(place, first.get(frame.sha256))
             if frame.is_recipe or frame.header.content_length > _IN_MEMORY_BYTES:
-                self.postponed.append(arrival)
+                self._prepare(frame, arrival, ready, may_postpone=True)
             else:
-                whole.append(replace(arrival, sha256=frame.sha256, content=Memory(frame.bytes())))
-        _send_messages(pipeline, whole)
+                ready.append(replace(arrival, sha256=frame.sha256, content=Memory(frame.bytes())))
+        self._send(pipeline, ready)
+
+    def _prepare(self, frame: Frame, arrival: _Arrival, ready: list[_Arrival], *, may_postpone: bool) -> None:
+        """A message that is put together from parts, or so large that it is read as a stream."""
+        try:
+            content = _content(self.objects, frame)
+            if may_postpone and not all(self.objects.knows(part) for part in content.parts):
+                self.postponed.append(arrival)
+                return
+            held = Memory(b"".join(content.pieces())) if content.size <= _IN_MEMORY_BYTES else content
+            ready.append(replace(arrival, sha256=frame.sha256, content=held, parts=content.parts))
+        except Damage as damage:
+            self.result.damage.append(str(damage))
 
     def _postponed_messages(self) -> None:
-        """Those that are put together from parts, and the very large ones, which are read as a stream."""
-        objects = CachingReader(self.archive.frames, self.archive.objects)
         for start in range(0, len(self.postponed), _PORTION):
-            ready, parts = [], []
+            ready: list[_Arrival] = []
             for arrival in self.postponed[start : start + _PORTION]:
                 try:
                     frame = self.archive.frames.open(arrival.place)
-                    content = _content(objects, frame)
-                    ready.append(replace(arrival, sha256=frame.sha256, content=content))
-                    parts += [(frame.sha256, part) for part in content.parts]
                 except Damage as damage:
                     self.result.damage.append(str(damage))
+                    continue
+                self._prepare(frame, arrival, ready, may_postpone=False)
             with self.engine.begin() as connection, sql.Pipeline(connection) as pipeline:
-                self.result.damage += _send_messages(pipeline, ready)
-                rows = [{"m": message_uuid(sha256), "h": part.hex()} for sha256, part in sorted(set(parts))]
-                if rows:
-                    pipeline.send(_ADD_PARTS, rows=sql.rows(rows))
+                self._send(pipeline, ready)
 
-    # second pass: what happened, in order
-
-    def _replay(self) -> None:
-        self.journal.sort(key=lambda entry: (entry.at, entry.place.pack_id, entry.place.offset))
-        tombstones = self._read_tombstones()
-        self._config()
-        for entry in self.journal:
-            decoded = self._decode(entry.place, entry.kind)
-            if isinstance(decoded, Occurrences):
-                self._copies(decoded)
-            elif isinstance(decoded, Changes):
-                self._changes(decoded)
-        for buried in tombstones:
-            self._bury(buried)
-
-    def _config(self) -> None:
-        """First of all, as it knows the names and settings of today."""
-        newest = next((entry for entry in reversed(self.journal) if entry.kind is Kind.CONFIG), None)
-        config = self._decode(newest.place, Kind.CONFIG) if newest else None
-        if config is not None:
-            with self.engine.begin() as connection:
-                restore_config(connection, config)
-
-    def _read_tombstones(self) -> list[Tombstones]:
-        entries_ = [entry for entry in self.journal if entry.kind is Kind.TOMBSTONE]
-        found = [item for item in (self._decode(entry.place, entry.kind) for entry in entries_) if item is not None]
-        for buried in found:
-            for mailbox_id, _, sha256 in buried.copies:
-                self.buried.add((mailbox_id, message_uuid(sha256)))
-        return found
-
-    def _copies(self, batch: Occurrences) -> None:
-        rows = [
-            {
-                "i": uuid7(),
-                "m": message_uuid(copy.sha256),
-                "k": copy.provider_key,
-                "f": copy.folder,
-                "g": copy.flags,
-                "l": copy.labels,
-                "r": copy.received_at,
-            }
-            for copy in sorted(batch.copies, key=lambda copy: copy.provider_key)
-        ]
-        with self.engine.begin() as connection:
-            mailbox_id = _add_origin(connection, batch.origin)
-            with sql.Pipeline(connection, mailbox_id=mailbox_id, run_id=batch.run_id, at=batch.at) as pipeline:
-                added = pipeline.ask(_ADD_COPIES, rows=sql.rows(rows))
-                missing = pipeline.ask(_MISSING, rows=sql.rows(rows))
-        self.result.copies += len(added)
-        for row in missing:
-            if (mailbox_id, row.m) not in self.buried:
-                self.result.lost_copies += 1
-            else:
-                self.graves[mailbox_id, row.k] = next(item for item in rows if item["k"] == row.k)
-
-    def _changes(self, batch: Changes) -> None:
-        rows = [
-            {
-                "kind": change.kind,
-                "key": change.provider_key,
-                "folder": change.folder,
-                "flags": change.flags,
-                "labels": change.labels,
-                "new_key": change.new_provider_key,
-            }
-            for change in batch.changes
-        ]
-        with self.engine.begin() as connection:
-            mailbox_id = _add_origin(connection, batch.origin)
-            sql.run(connection, sql.CHANGE_COPIES, rows=sql.rows(rows), mailbox_id=mailbox_id, at=batch.at)
-
-    def _bury(self, buried: Tombstones) -> None:
-        rows = [
-            {**self.graves.get((mailbox_id, key), {}), "i": uuid7(), "m": mailbox_id, "k": key}
-            for mailbox_id, key, _ in sorted(buried.copies)
-        ]
-        with self.engine.begin() as connection:
-            done = sql.run(connection, _BURY, rows=sql.rows(rows), at=buried.at, reason=buried.reason)
-        self.result.deleted_copies += len(done)
+    def _send(self, pipeline: sql.Pipeline, ready: list[_Arrival]) -> None:
+        self.result.damage += _send_messages(pipeline, ready)
+        parts = sorted({(arrival.sha256, part) for arrival in ready for part in arrival.parts})
+        if parts:
+            rows = [{"m": message_uuid(sha256), "h": part.hex()} for sha256, part in parts]
+            pipeline.send(_ADD_PARTS, rows=sql.rows(rows))
 
 
 def _arrival(place: Place, seen: tuple[Occurrence, Occurrences] | None) -> _Arrival:
@@ -344,9 +234,17 @@ def _content(objects: CachingReader, frame: Frame) -> StoredMessage:
     place = frame.place
     if not frame.is_recipe:
         return StoredMessage(lambda: objects.frames.open(place).pieces, frame.header.content_length)
+    if frame.header.content_length <= _IN_MEMORY_BYTES:
+        data = frame.bytes()
+        recipe, _ = Recipe.decode(data)
+        again = lambda: objects.assemble(replace(frame, pieces=iter((data,))))  # noqa: E731
+        return StoredMessage(again, recipe.message_length, _parts(recipe))
     recipe = recipe_of(frame)
-    parts = tuple(sorted(set(recipe.part_hashes)))
-    return StoredMessage(lambda: objects.assemble(objects.frames.open(place)), recipe.message_length, parts)
+    return StoredMessage(lambda: objects.assemble(objects.frames.open(place)), recipe.message_length, _parts(recipe))
+
+
+def _parts(recipe: Recipe) -> tuple[bytes, ...]:
+    return tuple(sorted(set(recipe.part_hashes)))
 
 
 def _send_messages(pipeline: sql.Pipeline, arrivals: list[_Arrival]) -> list[str]:
@@ -382,22 +280,3 @@ def _pack_row(pack: PackFile, frames: int) -> dict[str, Any]:
         "frames": frames,
         "sha256": seal.sha256 if seal else None,
     }
-
-
-def _add_origin(connection: Connection, origin: Origin) -> UUID:
-    """The mailbox's id. Ids are those of before; a name that is taken gets the beginning of the id behind it."""
-    name = origin.source_name
-    if connection.execute(_SOURCE_NAME, {"name": name, "id": origin.source_id}).one_or_none():
-        name = f"{name} ({str(origin.source_id)[-12:]})"
-    connection.execute(_ADD_SOURCE, {"id": origin.source_id, "kind": origin.source_kind, "name": name})
-    connection.execute(
-        _ADD_MAILBOX,
-        {
-            "id": origin.mailbox_id,
-            "source_id": origin.source_id,
-            "address": origin.address,
-            "display_name": origin.display_name,
-            "provider_id": origin.provider_id,
-        },
-    )
-    return origin.mailbox_id

@@ -20,6 +20,7 @@ from archiver.store.pack import PACK_HEADER_BYTES, SEAL_BYTES, Found, PackHead, 
 from archiver.store.reader import CachingReader
 
 _PIECE_BYTES = 1 << 20
+_LABELS: dict[int, str] = {kind: kind.label for kind in Kind}
 _PACKS = text("SELECT id, name, state, size_bytes, sha256, verified_at FROM packs WHERE state <> 'retired' ORDER BY id")
 _OBJECTS = text("SELECT sha256, kind, position, stored_bytes FROM objects WHERE pack_id = :id ORDER BY position")
 _TOUCHED = text("""
@@ -172,29 +173,41 @@ class _Verification:
 
     def _check_frame(self, row: Any, pack: PackFile, item: Found, known: Any) -> None:
         span = (item.offset, item.offset + 1)
-        if known is not None:
-            key = self.archive.keys.find(item.header.fingerprint)
-            right = key.content_tag(bytes(known.sha256)) == item.header.tag and Kind(item.header.kind).label == known.kind
-            if not right or known.stored_bytes != item.header.frame_length:
-                self._problem(row.id, pack.name, item.offset, "another object lies here", span)
-                return
+        if known is not None and not self._is_expected(item, known):
+            self._problem(row.id, pack.name, item.offset, "another object lies here", span)
+            return
         try:
             if not self.full:
                 if payload_crc(pack.read_at, item) != item.header.payload_crc:
                     raise Damage(Spot(pack.name, item.offset), "the payload's checksum is wrong")
                 return
-            self._check_content(pack, item, is_live=known is not None)
+            self._check_content(pack, item, known)
         except Damage as damage:
             if item.offset >= row.size_bytes and known is None:
                 self.report.notes.append(f"{pack.name}: an unfinished batch at {item.offset}, harmless")
                 return
             self._problem(row.id, pack.name, item.offset, damage.what, span, damage.sha256)
 
-    def _check_content(self, pack: PackFile, item: Found, *, is_live: bool) -> None:
-        frame = self.archive.frames.open_in(pack, item.offset, item.header.frame_length)
-        if item.header.kind == Kind.MESSAGE and frame.is_recipe and not is_live:
+    def _is_expected(self, item: Found, known: Any) -> bool:
+        if _LABELS.get(item.header.kind) != known.kind or known.stored_bytes != item.header.frame_length:
+            return False
+        if self.full:  # then the hash itself is compared
+            return True
+        key = self.archive.keys.find(item.header.fingerprint)
+        return key.content_tag(bytes(known.sha256)) == item.header.tag
+
+    def _check_content(self, pack: PackFile, item: Found, known: Any) -> None:
+        frame = self.archive.frames.open_in(pack, item.offset, item.header.frame_length, item.header)
+        if known is not None and frame.sha256 != bytes(known.sha256):
+            raise Damage(frame.spot, "another object lies here", bytes(known.sha256))
+        if item.header.kind == Kind.MESSAGE and frame.is_recipe and known is None:
             for _ in frame.pieces:  # a deleted message: its parts may be gone
                 pass
+            return
+        if item.header.kind == Kind.PART:
+            first = next(frame.pieces, b"")
+            others = sum(1 for _ in frame.pieces)
+            self.objects.keep(frame.sha256, frame.place, None if others else first)
             return
         pieces = self.objects.assemble(frame) if frame.is_recipe else frame.pieces
         size = sum(len(piece) for piece in pieces)

@@ -93,7 +93,8 @@ def _encode_rows(plain: bytes, lines: Lines, first: bool) -> bytes:
     text = b64encode(plain)
     if not lines.length:
         return text
-    rows = lines.ending.join(text[at : at + lines.length] for at in range(0, len(text), lines.length))
+    length = lines.length
+    rows = lines.ending.join([text[at : at + length] for at in range(0, len(text), length)])
     return rows if first else lines.ending + rows
 
 

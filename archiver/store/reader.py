@@ -21,6 +21,7 @@ from archiver.store.recipe import Literal, Recipe, part_pieces
 
 IN_MEMORY_BYTES = 8 << 20
 _CACHED_PARTS_BYTES = 48 << 20
+_KNOWN_PLACES = 200_000
 _SEALED_CHUNK = stream.CHUNK_BYTES + stream.OVERHEAD_BYTES
 
 FindPlace = Callable[[bytes, Kind], Place | None]
@@ -56,11 +57,11 @@ class FrameReader:
     def open(self, place: Place) -> Frame:
         return self.open_in(self._backend.open(place.pack_id), place.offset, place.length)
 
-    def open_in(self, pack: PackFile, offset: int, length: int) -> Frame:
-        """`length` is a hint of how much to read at once; 0 if it is not known."""
+    def open_in(self, pack: PackFile, offset: int, length: int, header: Header | None = None) -> Frame:
+        """`length` is a hint of how much to read at once, 0 if it is not known; `header`, if it was read already."""
         spot = Spot(pack.name, offset)
         data = pack.read_at(offset, min(max(length, HEADER_BYTES), IN_MEMORY_BYTES))
-        header = decode_header(data[:HEADER_BYTES], spot)
+        header = header or decode_header(data[:HEADER_BYTES], spot)
         if header.frame_length <= IN_MEMORY_BYTES and header.content_length <= IN_MEMORY_BYTES:
             missing = header.frame_length - len(data)
             if missing > 0:
@@ -180,32 +181,42 @@ class ObjectReader:
 
 
 class CachingReader(ObjectReader):
-    """Remembers the parts that were read last: a newsletter's picture is proved once, not for each copy of the newsletter."""
+    """For reading everything in pack order: remembers where parts are, and the content of those that were seen last.
+
+    A newsletter's picture is read once then, not for each copy of the newsletter.
+    """
 
     def __init__(self, frames: FrameReader, objects: ObjectReader) -> None:
-        super().__init__(frames, objects.find)
-        self._cache: OrderedDict[bytes, bytes] = OrderedDict()
+        super().__init__(frames, self._find_place)
+        self._look_up = objects.find
+        self._places: OrderedDict[bytes, Place] = OrderedDict()
+        self._contents: OrderedDict[bytes, bytes] = OrderedDict()
         self._size = 0
 
-    def stream(self, sha256: bytes, kind: Kind = Kind.MESSAGE) -> Iterator[bytes]:
-        held = self._cache.get(sha256)
-        if held is not None:
-            self._cache.move_to_end(sha256)
-            return iter((held,))
-        return self._remember(sha256, super().stream(sha256, kind))
-
-    def _remember(self, sha256: bytes, pieces: Iterator[bytes]) -> Iterator[bytes]:
-        first = next(pieces, b"")
-        yield first
-        only = True
-        for piece in pieces:
-            only = False
-            yield piece
-        if only and len(first) <= _CACHED_PARTS_BYTES // 8:
-            self._cache[sha256] = first
-            self._size += len(first)
+    def keep(self, sha256: bytes, place: Place, content: bytes | None) -> None:
+        """A part that was just seen; with its content, if that is at hand."""
+        self._places[sha256] = place
+        if len(self._places) > _KNOWN_PLACES:
+            self._places.popitem(last=False)
+        if content is not None and len(content) <= _CACHED_PARTS_BYTES // 8 and sha256 not in self._contents:
+            self._contents[sha256] = content
+            self._size += len(content)
             while self._size > _CACHED_PARTS_BYTES:
-                self._size -= len(self._cache.popitem(last=False)[1])
+                self._size -= len(self._contents.popitem(last=False)[1])
+
+    def knows(self, sha256: bytes) -> bool:
+        return sha256 in self._places
+
+    def stream(self, sha256: bytes, kind: Kind = Kind.MESSAGE) -> Iterator[bytes]:
+        held = self._contents.get(sha256) if kind is Kind.PART else None
+        if held is not None:
+            self._contents.move_to_end(sha256)
+            return iter((held,))
+        return super().stream(sha256, kind)
+
+    def _find_place(self, sha256: bytes, kind: Kind) -> Place | None:
+        known = self._places.get(sha256) if kind is Kind.PART else None
+        return known or self._look_up(sha256, kind)
 
 
 class _Source:

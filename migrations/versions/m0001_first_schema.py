@@ -255,7 +255,6 @@ def upgrade() -> None:
         sa.Column("address", sa.Text(), nullable=False),
         sa.Column("name", sa.Text(), nullable=True),
         sa.CheckConstraint("role IN ('from', 'sender', 'reply_to', 'to', 'cc', 'bcc')", name=op.f("ck_participants_role")),
-        sa.ForeignKeyConstraint(["message_id"], ["messages.id"], name=op.f("fk_participants_message_id"), ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("message_id", "position", name=op.f("pk_participants")),
     )
     op.create_index("ix_participants_address", "participants", [sa.literal_column("left(address, 320)"), "role"], unique=False)

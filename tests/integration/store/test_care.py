@@ -23,9 +23,9 @@ from archiver.services.delete import delete_mailbox_mail, delete_message
 from archiver.services.export import export, raw_message
 from archiver.services.rebuild import rebuild
 from archiver.services.snapshot import save_config
+from archiver.services.texts import read_text, store_texts
 from archiver.services.verify import verify
 from archiver.store.errors import NotStored
-from archiver.store.frames import Kind
 from connectors.base import Batch, ChangeKind, CopyChange, RawMessage
 from tests.integration.store.conftest import MAILBOX, SECOND, SOURCE, World
 from tests.store_world import Failing, mail
@@ -438,11 +438,12 @@ def test_damage_in_one_message_does_not_stop_the_export(world: World, tmp_path: 
     assert done.messages == world.value("SELECT count(*) FROM messages") - 1
 
 
-def test_extracted_text_can_be_kept_too(world: World) -> None:
-    from archiver.store.content import Memory
-    from archiver.store.encoder import Record
-
-    world.open()
-    sha256 = hashlib.sha256(b"text of a page").digest()
-    written = world.archive.append([Record(Kind.TEXT, sha256, Memory(b"text of a page"))])
-    assert written.batch.frames[-1].kind is Kind.TEXT
+def test_extracted_text_is_kept_once_and_survives_a_rebuild(world: World, new_world: Callable[..., World]) -> None:
+    fill(world)
+    first = store_texts(world.engine, world.archive, ["text of a page", "another", "text of a page"])
+    assert store_texts(world.engine, world.archive, ["text of a page"]) == first[:1] == first[2:]
+    assert read_text(world.archive, first[0]) == "text of a page"
+    rebuilt = new_world(empty=True, folder=world.folder)
+    rebuilt.open()
+    rebuild(rebuilt.engine, rebuilt.archive)
+    assert read_text(rebuilt.archive, first[1]) == "another"

@@ -26,7 +26,7 @@ def derive(key: bytes, what: str, length: int) -> bytes:
 
 def read_frame(data: bytes, at: int, key: bytes) -> tuple[int, int, int, bytes, bytes, int]:
     """Kind, flags, dictionary, SHA-256, body as it is stored or compressed, and where the next frame begins."""
-    magic, version, kind, codec, flags, fingerprint, dictionary, length, tag, salt, size, crc, own = struct.unpack_from(
+    magic, version, kind, codec, flags, fingerprint, dictionary, _, tag, salt, size, crc, own = struct.unpack_from(
         "<4sBBBB4sIQ16s16sQII", data, at
     )
     assert (magic, version) == (bytes.fromhex("f641461e"), 1)
