@@ -19,6 +19,7 @@ from archiver.errors import ArchiverError
 
 COMMANDS = {
     "up": "archiver.cli.up:up",
+    "demo": "archiver.cli.demo:demo",
     "status": "archiver.cli.status:status",
     "source": "archiver.cli.source:app",
     "show": "archiver.cli.mail:show",

@@ -18,6 +18,7 @@ from archiver.cli.output import Json, console, messages, print_json
 from archiver.errors import UsageError
 from archiver.secrets import credentials_keyring
 from archiver.services import runs, sources
+from archiver.services.quiet_context import QuietContext
 from archiver.services.snapshot import save_config
 from archiver.services.sources import Source
 from archiver.sync import ledger
@@ -31,19 +32,6 @@ Secrets = Annotated[
     typer.Option("--secret", metavar="KEY[=@FILE]", help="A secret: read from FILE, or asked for. Never given as an argument."),
 ]
 _GOOD = {"active": "green", "imported": "green", "syncing": "cyan", "importing": "cyan", "error": "red", "paused": "yellow"}
-
-
-class _Quiet:
-    """What a connector is lent while it is only checked."""
-
-    def wait_for_turn(self, cost: float = 1.0) -> None: ...
-    def save_credentials(self, credentials: Any) -> None: ...
-    def progress(self, seen: int = 0, total: int | None = None) -> None: ...
-    def should_stop(self) -> bool:
-        return False
-
-    def seconds_left(self) -> float:
-        return 30.0
 
 
 def _settings(given: list[str] | None) -> dict[str, Any]:
@@ -83,7 +71,7 @@ def add(
     """Add a source. The connection is tried first; the import starts within a minute, or with `source sync`."""
     with opened("source") as archive:
         keyring = credentials_keyring(archive.settings)
-        source = sources.add(archive.engine, keyring, _Quiet(), kind, name, _settings(set_), _secrets(secret))
+        source = sources.add(archive.engine, keyring, QuietContext(), kind, name, _settings(set_), _secrets(secret))
         save_config(archive.engine, archive.archive)
     _tell(json, source, f"{source.name} was added.")
 
@@ -183,7 +171,7 @@ def check(name: Name, json: Json = False) -> None:
     """Try the connection and the credentials."""
     with opened("source") as archive:
         source = _find(archive, name)
-        sources.check(source, credentials_keyring(archive.settings), _Quiet())
+        sources.check(source, credentials_keyring(archive.settings), QuietContext())
     _tell(json, source, f"{source.name} answers, and accepts the credentials.")
 
 
@@ -193,7 +181,7 @@ def edit(name: Name, set_: Settings = None, secret: Secrets = None, json: Json =
     with opened("source") as archive:
         changes = {key: value or None for key, value in _settings(set_).items()}
         keyring = credentials_keyring(archive.settings)
-        source = sources.edit(archive.engine, keyring, _Quiet(), _find(archive, name), changes, _secrets(secret))
+        source = sources.edit(archive.engine, keyring, QuietContext(), _find(archive, name), changes, _secrets(secret))
         save_config(archive.engine, archive.archive)
     _tell(json, source, f"{source.name} was changed.")
 

@@ -20,25 +20,13 @@ from archiver.db import make_engine
 from archiver.models import uuid7
 from archiver.secrets import create_missing_keys, credentials_keyring
 from archiver.services import runs, sources
+from archiver.services.quiet_context import QuietContext
 from archiver.services.runs import Run
 from archiver.services.sources import Source
 from archiver.stack.folder import DataFolder
 from archiver.stack.postgres import EmbeddedPostgres
 from archiver.stack.valkey import EmbeddedValkey
 from tests.acceptance.conftest import eventually
-
-
-class Quiet:
-    """A context for connectors that are only checked."""
-
-    def wait_for_turn(self, cost: float = 1.0) -> None: ...
-    def save_credentials(self, credentials: Any) -> None: ...
-    def progress(self, seen: int = 0, total: int | None = None) -> None: ...
-    def should_stop(self) -> bool:
-        return False
-
-    def seconds_left(self) -> float:
-        return 60.0
 
 
 class World:
@@ -62,10 +50,10 @@ class World:
 
     def add(self, name: str = "one", **settings: Any) -> Source:
         keyring = credentials_keyring(self.settings)
-        return sources.add(self.engine, keyring, Quiet(), "fake", name, settings, {})
+        return sources.add(self.engine, keyring, QuietContext(), "fake", name, settings, {})
 
     def edit(self, source: Source, **settings: Any) -> None:
-        sources.edit(self.engine, credentials_keyring(self.settings), Quiet(), self.load(source), settings, {})
+        sources.edit(self.engine, credentials_keyring(self.settings), QuietContext(), self.load(source), settings, {})
 
     def load(self, source: Source) -> Source:
         with self.engine.connect() as connection:

@@ -1,0 +1,135 @@
+"""`archiver demo`: a sample organisation, archived before your eyes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.filesize import decimal
+from rich.table import Table
+
+from archiver.cli.archive import opened
+from archiver.cli.follow import follow_run
+from archiver.cli.output import console, messages
+from archiver.config import load_settings
+from archiver.errors import NotReady, UsageError
+from archiver.secrets import credentials_keyring
+from archiver.services import runs, sources
+from archiver.services.kept import Kept, kept
+from archiver.services.quiet_context import QuietContext
+from archiver.services.sources import Source
+from archiver.stack.control import ask_status
+from archiver.stack.folder import DataFolder
+from archiver.stack.process import launch
+
+_NAME = "Lantern Works"
+_START_SECONDS = 120.0
+
+
+def demo(
+    size: Annotated[str, typer.Option(help="small, medium or large: about 500, 3,000 or 50,000 messages.")] = "medium",
+    stay: Annotated[bool, typer.Option("--stay/--no-stay", help="Keep everything running afterwards, until Ctrl-C.")] = True,
+) -> None:
+    """Make a sample organisation in ./data-demo, archive it through the whole chain, and show what came of it."""
+    if size not in ("small", "medium", "large"):
+        raise UsageError(f"--size {size}: expected small, medium or large")
+    os.environ.setdefault("ARCHIVER_DATA", "data-demo")
+    settings = load_settings()
+    folder = DataFolder(settings.archiver_data)
+    folder.prepare()
+    if ask_status(folder) is not None:
+        _show(size)
+        return
+    os.environ["ARCHIVER_PORT"] = str(_port(settings.archiver_host, settings.archiver_port))
+    log = folder.logs / "demo.log"
+    with log.open("wb") as output:
+        command = [sys.executable, "-m", "archiver", "up"]
+        stack = launch(command, environment=os.environ, death_signal=signal.SIGINT, output=output.fileno())
+    try:
+        with messages.status("starting Postgres, Valkey, search, two workers and the page"):
+            _wait_until_ready(folder, stack, log)
+        _show(size)
+        console.print(f"\nThe page is at [bold]http://127.0.0.1:{os.environ['ARCHIVER_PORT']}[/bold]")
+        if stay:
+            console.print(f"Everything goes on running on {folder.path}. Ctrl-C stops it.")
+            stack.wait()
+    except KeyboardInterrupt:
+        messages.print("stopping …")
+    finally:
+        if stack.poll() is None:
+            stack.send_signal(signal.SIGINT)
+            stack.wait()
+
+
+def _port(host: str, wanted: int) -> int:
+    for port in (wanted, 0):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((host, port))
+                return int(probe.getsockname()[1])
+            except OSError:
+                continue
+    return wanted
+
+
+def _wait_until_ready(folder: DataFolder, stack: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + _START_SECONDS
+    while True:
+        status = ask_status(folder)
+        if status is not None and status["ready"]:
+            return
+        if stack.poll() is not None or time.monotonic() > deadline:
+            said = [line for line in log.read_text(errors="replace").splitlines() if line.startswith("archiver: ")]
+            raise NotReady(said[-1].removeprefix("archiver: ") if said else f"it did not start; see {log}")
+        time.sleep(0.1)
+
+
+def _show(size: str) -> None:
+    with opened("demo") as archive:
+        with archive.engine.begin() as connection:
+            found = [source for source in sources.all_sources(connection) if source.name == _NAME]
+        keyring = credentials_keyring(archive.settings)
+        if found:
+            source = found[0]
+        else:
+            values = {"mode": "sample", "size": size}
+            source = sources.add(archive.engine, keyring, QuietContext(), "fake", _NAME, values, {})
+        with archive.engine.begin() as connection:
+            before = runs.newest_run(connection, source.id)
+            sources.sync_now(connection, source)
+        follow_run(archive.engine, source, before, None, quiet=False)
+        with archive.engine.connect() as connection:
+            _summary(source, kept(connection, source.id))
+
+
+def _summary(source: Source, found: Kept) -> None:
+    table = Table(
+        box=None, pad_edge=False, header_style="dim", title=f"\n{source.name}", title_justify="left", title_style="bold"
+    )
+    for heading in ("mailbox", "copies", "folders", "skipped", "not fetched", "missing"):
+        table.add_column(heading, justify="left" if heading == "mailbox" else "right")
+    for box in found.mailboxes:
+        numbers = (box.copies, box.folders, box.skipped, box.dead_letters, box.missing)
+        table.add_row(box.address, *(f"{number:,}" if number else "·" for number in numbers))
+    console.print(table)
+    console.print(
+        f"\n[bold]{found.copies:,}[/bold] copies of [bold]{found.messages:,}[/bold] messages, {decimal(found.copied_bytes)} as they "
+        f"came, {decimal(found.stored_bytes)} on disk: encrypted, checked, byte for byte."
+    )
+    for title, pairs in (
+        ("Broken, and archived all the same", found.broken),
+        ("Left out by a rule", found.skipped),
+        ("Could not be fetched, and will be tried again", found.unfetched),
+    ):
+        if pairs:
+            console.print(f"\n{title}:")
+            for what, number in pairs:
+                console.print(f"  {number:>5,}  {what}", markup=False)

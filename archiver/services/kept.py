@@ -1,0 +1,84 @@
+"""What came of a source, in figures for people: kept, left out, broken, and what it takes on disk."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from sqlalchemy import Connection, text
+
+
+@dataclass(frozen=True, slots=True)
+class MailboxKept:
+    address: str
+    copies: int
+    folders: int
+    skipped: int
+    dead_letters: int
+    missing: int
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    mailboxes: tuple[MailboxKept, ...]
+    copies: int
+    messages: int
+    """Distinct ones: a mail that lies in several mailboxes is stored once."""
+    copied_bytes: int
+    """All copies, as the source gave them."""
+    stored_bytes: int
+    """All packs of the archive on disk."""
+    broken: tuple[tuple[str, int], ...]
+    """Archived all the same, with what is wrong with them; the most frequent first."""
+    skipped: tuple[tuple[str, int], ...]
+    """By rule."""
+    unfetched: tuple[tuple[str, int], ...]
+    """Dead letters, by reason."""
+
+
+_MAILBOXES = text("""
+    SELECT b.address, coalesce(c.copies, 0), coalesce(c.folders, 0), coalesce(s.n, 0), coalesce(d.n, 0), coalesce(u.n, 0)
+    FROM mailboxes b
+    LEFT JOIN (SELECT mailbox_id, count(*) AS copies, count(DISTINCT folder) AS folders FROM message_copies
+               WHERE deleted_at IS NULL GROUP BY 1) c ON c.mailbox_id = b.id
+    LEFT JOIN (SELECT mailbox_id, count(*) AS n FROM skipped_messages GROUP BY 1) s ON s.mailbox_id = b.id
+    LEFT JOIN (SELECT mailbox_id, count(*) AS n FROM dead_letters WHERE kind = 'message' GROUP BY 1) d ON d.mailbox_id = b.id
+    LEFT JOIN (SELECT mailbox_id, count(*) AS n FROM unaccounted_keys GROUP BY 1) u ON u.mailbox_id = b.id
+    WHERE b.source_id = :id ORDER BY lower(b.address)""")
+
+_COPIES = text("""
+    SELECT count(*) AS copies, count(DISTINCT m.id) AS messages, coalesce(sum(m.size_bytes), 0) AS bytes
+    FROM message_copies c JOIN messages m ON m.id = c.message_id JOIN mailboxes b ON b.id = c.mailbox_id
+    WHERE b.source_id = :id AND c.deleted_at IS NULL""")
+
+_BROKEN = text("""
+    SELECT defect, count(DISTINCT m.id) AS n
+    FROM messages m, jsonb_array_elements_text(m.defects) AS defect
+    WHERE EXISTS (SELECT 1 FROM message_copies c JOIN mailboxes b ON b.id = c.mailbox_id
+                  WHERE c.message_id = m.id AND b.source_id = :id)
+    GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT 12""")
+
+_SKIPPED = text("""
+    SELECT s.rule, count(*) FROM skipped_messages s JOIN mailboxes b ON b.id = s.mailbox_id
+    WHERE b.source_id = :id GROUP BY 1 ORDER BY 2 DESC, 1""")
+
+_UNFETCHED = text("""
+    SELECT reason, count(*) FROM dead_letters WHERE source_id = :id AND kind = 'message' GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT 12""")
+
+
+def kept(connection: Connection, source_id: UUID) -> Kept:
+    def pairs(statement: object) -> tuple[tuple[str, int], ...]:
+        return tuple((str(row[0]), int(row[1])) for row in connection.execute(statement, {"id": source_id}))  # type: ignore[call-overload]
+
+    copies = connection.execute(_COPIES, {"id": source_id}).one()
+    stored = connection.execute(text("SELECT coalesce(sum(size_bytes), 0) FROM packs WHERE state <> 'retired'")).scalar_one()
+    return Kept(
+        mailboxes=tuple(MailboxKept(*row) for row in connection.execute(_MAILBOXES, {"id": source_id})),
+        copies=copies.copies,
+        messages=copies.messages,
+        copied_bytes=int(copies.bytes),
+        stored_bytes=int(stored),
+        broken=pairs(_BROKEN),
+        skipped=pairs(_SKIPPED),
+        unfetched=pairs(_UNFETCHED),
+    )
