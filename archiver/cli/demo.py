@@ -121,8 +121,8 @@ def _summary(source: Source, found: Kept) -> None:
         table.add_row(box.address, *(f"{number:,}" if number else "·" for number in numbers))
     console.print(table)
     console.print(
-        f"\n[bold]{found.copies:,}[/bold] copies of [bold]{found.messages:,}[/bold] messages, {decimal(found.copied_bytes)} as they "
-        f"came, {decimal(found.stored_bytes)} on disk: encrypted, checked, byte for byte."
+        f"\n[bold]{found.copies:,}[/bold] copies of [bold]{found.messages:,}[/bold] messages, {decimal(found.copied_bytes)} "
+        f"as they came, {decimal(found.stored_bytes)} on disk: encrypted, checked, byte for byte."
     )
     for title, pairs in (
         ("Broken, and archived all the same", found.broken),

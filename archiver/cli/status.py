@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Group
 from rich.live import Live
+from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
@@ -56,28 +57,35 @@ def _look(settings: Settings) -> dict[str, Any]:
             "ready": all(part.ok for part in parts),
             "parts": [asdict(part) for part in parts],
         }
-        answer["archive"], answer["jobs"] = _counts(found, {part.part for part in parts if part.ok})
-    return answer
+        ok = {part.part for part in parts if part.ok}
+        return {**answer, **_archive_figures(found, ok), "jobs": _job_counts(found, ok)}
 
 
-def _counts(settings: Settings, ok: set[str]) -> tuple[dict[str, int] | None, dict[str, dict[str, int]] | None]:
+def _archive_figures(settings: Settings, ok: set[str]) -> dict[str, Any]:
     """What could be counted; a part that does not answer is named elsewhere already."""
     from sqlalchemy.exc import DBAPIError
 
     from archiver.db import make_engine
-    from archiver.services.overview import count_jobs, count_rows
+    from archiver.services import runs
+    from archiver.services.overview import count_rows
 
-    rows: dict[str, int] | None = None
-    if "postgres" in ok and settings.database_url is not None:
-        engine = make_engine(settings.database_url.get_secret_value(), "status", pool_size=1)
-        try:
-            rows = asdict(count_rows(engine))
-        except DBAPIError as error:
-            raise ArchiverError("the database has not the schema of this version: run `archiver migrate`") from error
-        finally:
-            engine.dispose()
-    jobs = count_jobs(settings.redis_url.get_secret_value()) if "redis" in ok and settings.redis_url is not None else None
-    return rows, jobs
+    if "postgres" not in ok or settings.database_url is None:
+        return {"archive": None, "running": []}
+    engine = make_engine(settings.database_url.get_secret_value(), "status", pool_size=1)
+    try:
+        with engine.connect() as connection:
+            running = [asdict(one) for one in runs.running(connection)]
+        return {"archive": asdict(count_rows(engine)), "running": running}
+    except DBAPIError as error:
+        raise ArchiverError("the database has not the schema of this version: run `archiver migrate`") from error
+    finally:
+        engine.dispose()
+
+
+def _job_counts(settings: Settings, ok: set[str]) -> dict[str, dict[str, int]] | None:
+    from archiver.services.overview import count_jobs
+
+    return count_jobs(settings.redis_url.get_secret_value()) if "redis" in ok and settings.redis_url is not None else None
 
 
 def _page(found: dict[str, Any]) -> Group:
@@ -100,7 +108,29 @@ def _page(found: dict[str, Any]) -> Group:
         }
         busy = ", ".join(f"{queue}: {found['jobs'][queue]['active']} running, {waiting[queue]} waiting" for queue in waiting)
         lines.append(Text(f"jobs      {busy}"))
+    if found["running"]:
+        lines += ["", _running_table(found["running"])]
     return Group(*lines)
+
+
+def _running_table(running: list[dict[str, Any]]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in ("syncing", "", "archived", "per s", "mailboxes", "failed", "left"):
+        table.add_column(heading, justify="left" if heading in ("syncing", "") else "right")
+    for one in running:
+        done, total = (one["seen"], one["total"]) if one["total"] else (one["ended_mailboxes"], one["mailboxes"])
+        rate = one["archived"] / one["seconds"] if one["seconds"] else 0.0
+        left = one["seconds"] * (total - done) / done if done and total else None
+        table.add_row(
+            one["source"],
+            ProgressBar(total=total or 1, completed=min(done, total or 1), width=24),
+            f"{one['archived']:,}",
+            f"{rate:,.0f}",
+            f"{one['ended_mailboxes']:,}/{one['mailboxes']:,}",
+            f"{one['failed']:,}",
+            f"{left:,.0f} s" if left is not None else "",
+        )
+    return table
 
 
 def _stack_table(stack: dict[str, Any]) -> Table:

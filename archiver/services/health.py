@@ -14,6 +14,7 @@ from archiver.config import Settings
 from archiver.db import make_engine
 from archiver.errors import ArchiverError, NotReady
 from archiver.queue.connection import sync_client
+from archiver.queue.figures import read_figures
 from archiver.search.client import search_version
 from archiver.services import schema
 
@@ -69,6 +70,16 @@ def redis_version(settings: Settings) -> str:
         client.close()
     assert isinstance(info, dict)
     return f"Valkey {info['valkey_version']}" if "valkey_version" in info else f"Redis {info['redis_version']}"
+
+
+def job_figures(settings: Settings) -> tuple[dict[tuple[str, str], int], dict[str, float]]:
+    """How often what happened to which job, and how long they took; nothing while Redis is away."""
+    if settings.redis_url is None:
+        return {}, {}
+    try:
+        return read_figures(settings.redis_url.get_secret_value())
+    except (redis.RedisError, ValueError):
+        return {}, {}
 
 
 def pending_migrations(settings: Settings) -> tuple[str, ...]:

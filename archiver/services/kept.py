@@ -63,7 +63,8 @@ _SKIPPED = text("""
     WHERE b.source_id = :id GROUP BY 1 ORDER BY 2 DESC, 1""")
 
 _UNFETCHED = text("""
-    SELECT reason, count(*) FROM dead_letters WHERE source_id = :id AND kind = 'message' GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT 12""")
+    SELECT reason, count(*) FROM dead_letters WHERE source_id = :id AND kind = 'message'
+    GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT 12""")
 
 
 def kept(connection: Connection, source_id: UUID) -> Kept:

@@ -38,6 +38,11 @@ _WRITE_RUN = text("""
         :skipped, :failed, :missing, :bytes, CAST(:errors AS jsonb), CAST(:detail AS jsonb))
     ON CONFLICT (id) DO NOTHING""")
 
+# A source that is looked at every minute would fill the history with cycles in which nothing came.
+_FORGET_UNEVENTFUL = text("""
+    DELETE FROM sync_runs WHERE source_id = :source AND finished_at < now() - interval '1 day' AND outcome = 'success'
+        AND archived = 0 AND skipped = 0 AND failed = 0 AND NOT is_initial_import""")
+
 # 1, 2, 4 … 60 minutes after failures; else at the next tick, or when its own schedule says (services.sources works that out)
 _SETTLE_SOURCE = text("""
     UPDATE ingestion_sources SET status = :status, status_message = :message, last_finished_at = now(), updated_at = now(),
@@ -65,6 +70,7 @@ def finish(connection: Connection, session_id: UUID, runs_once: frozenset[str] =
     totals = dict(connection.execute(_TOTALS, {"id": session_id}).mappings().one())
     outcome = judge(totals, _waiting_mailboxes(connection, session.source_id))
     ended = _end(connection, session, outcome, totals, message=_message(outcome, totals))
+    connection.execute(_FORGET_UNEVENTFUL, {"source": session.source_id})
     if session.rerun_requested:
         outbox.announce(connection, ContinuousSync(session.source_id), source_id=session.source_id, caused_by=session_id)
     return ended

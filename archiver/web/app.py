@@ -18,7 +18,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from archiver import __version__
 from archiver.config import Settings
 from archiver.logs import get_logger
-from archiver.services.health import Health, check_parts
+from archiver.services.health import Health, check_parts, job_figures
 from archiver.web.metrics import Metrics
 
 _HERE = Path(__file__).parent
@@ -97,6 +97,7 @@ def create_app(settings: Settings) -> FastAPI:
     @app.get("/metrics")
     def metric_values() -> Response:
         metrics.parts(readiness.parts())
+        metrics.jobs(*job_figures(settings))
         return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
     @app.get("/")
