@@ -39,6 +39,9 @@ chaos: $(VENV)/.dev  ## the long tests: hundreds of rounds of killing things (an
 bench: $(VENV)/.dev  ## measure; BENCH=name runs one of benchmarks/*.py
 	@$(BIN)/python -m benchmarks $(BENCH)
 
+fuzz: $(VENV)/.dev  ## mutated mail for SECONDS=60 against everything that reads mail
+	@$(BIN)/python tests/unit/mail/fuzz.py $(or $(SECONDS),60)
+
 format: $(VENV)/.dev  ## rewrite the code in the house format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .

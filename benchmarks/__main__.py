@@ -16,6 +16,7 @@ def main(wanted: list[str]) -> int:
         return 2
     for name in wanted or NAMES:
         print(f"\n== {name}", flush=True)
+        sys.argv = [f"benchmarks.{name}"]  # some take options when they are run by themselves
         importlib.import_module(f"benchmarks.{name}").main()
     return 0
 

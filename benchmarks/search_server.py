@@ -15,6 +15,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -64,9 +65,12 @@ class Server:
     def resident_mib(self) -> float:
         return psutil.Process(self.process.pid).memory_info().rss / 2**20
 
-    def peak_mib(self) -> float:
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
-        return int(status.split("VmHWM:")[1].split()[0]) / 1024
+    def watch_memory(self, stop: threading.Event, peaks: dict[str, float]) -> None:
+        """Notes the greatest private memory (RssAnon), and with the mapped index files, which the kernel may drop (VmRSS)."""
+        while not stop.wait(0.2):
+            status = Path(f"/proc/{self.process.pid}/status").read_text()
+            for name in ("RssAnon", "VmRSS"):
+                peaks[name] = max(peaks.get(name, 0.0), int(status.split(f"{name}:")[1].split()[0]) / 1024)
 
     def cpu_seconds(self) -> float:
         times = psutil.Process(self.process.pid).cpu_times()
@@ -197,10 +201,16 @@ def main() -> None:
         server = Server(data)
         print(f"empty: start {server.start_seconds:.2f} s, {server.resident_mib():.0f} MiB resident")
         try:
+            stop, peaks = threading.Event(), {"RssAnon": 0.0, "VmRSS": 0.0}
+            watcher = threading.Thread(target=server.watch_memory, args=(stop, peaks))
+            watcher.start()
             seconds, text = index(server, chosen.documents, lines)
+            stop.set()
+            watcher.join()
             print(
-                f"indexing: {chosen.documents / seconds:,.0f} messages/s ({text / seconds / 1e6:.1f} MB/s),"
-                f" server CPU {server.cpu_seconds():.0f} s in {seconds:.0f} s, peak {server.peak_mib():.0f} MiB"
+                f"indexing: {chosen.documents / seconds:,.0f} messages/s ({text / seconds / 1e6:.1f} MB/s), server CPU"
+                f" {server.cpu_seconds():.0f} s in {seconds:.0f} s, at most {peaks['RssAnon']:.0f} MiB private"
+                f" ({peaks['VmRSS']:.0f} MiB with mapped index files)"
             )
             report_searches(server, chosen.searches, lines)
             print(f"stop: {server.stop():.2f} s")

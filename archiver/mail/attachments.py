@@ -14,11 +14,13 @@ _UNSAFE = re.compile(r"[\x00-\x1f\x7f\u202a-\u202e\u2066-\u2069]")
 
 @dataclass(frozen=True)
 class Attachment:
-    """A file. `position` is its place in the structure: "2.1", or "2/1" for the first file inside part 2."""
+    """A file, decoded when its content, size or hash is asked for.
+
+    `position` is its place in the structure: "2.1", or "2/1" for the first file inside part 2.
+    """
 
     name: str
     content_type: str
-    size_bytes: int
     position: str
     inline: bool
     content_id: str
@@ -32,17 +34,25 @@ class Attachment:
             return self.wrapped
         return self.part.content(Defects()) if self.part is not None else b""
 
-    @cached_property
+    @property
+    def size_bytes(self) -> int:
+        return self._size_and_hash[0]
+
+    @property
     def sha256(self) -> bytes:
-        return hashlib.sha256(self.content).digest()
+        return self._size_and_hash[1]
+
+    @cached_property
+    def _size_and_hash(self) -> tuple[int, bytes]:
+        content = self.content
+        return len(content), hashlib.sha256(content).digest()
 
 
-def attachment_of(part: Part, content: bytes, *, name: str = "", is_message: bool = False) -> Attachment:
+def attachment_of(part: Part, *, name: str = "", is_message: bool = False) -> Attachment:
     position = ".".join(map(str, part.path)) or "1"
     return Attachment(
         name=clean_name(part.filename or name),
         content_type=part.content_type.value,
-        size_bytes=len(content),
         position=position,
         inline=_is_inline(part),
         content_id=part.content_id,
@@ -56,7 +66,6 @@ def wrapped_file(part: Part, number: int, name: str, content: bytes) -> Attachme
     return Attachment(
         name=clean_name(name),
         content_type="application/octet-stream",
-        size_bytes=len(content),
         position=f"{position}/{number}",
         inline=False,
         content_id="",

@@ -46,6 +46,7 @@ class Body:
 
     parts: list[Part]
     defects: Defects
+    is_reply: bool = True  # only then is there something to quote in HTML; elsewhere <blockquote> is an indentation
     attachments: list[Attachment] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     deliveries: list[Delivery] = field(default_factory=list)
@@ -79,8 +80,7 @@ class Body:
             self.is_signed = True
         elif part.is_message:
             subject = self._nested_headers(index).subject
-            content = part.content(Defects())
-            self._attach(attachment_of(part, content, name=f"{subject or 'message'}.eml", is_message=True))
+            self._attach(attachment_of(part, name=f"{subject or 'message'}.eml", is_message=True))
 
     def _nested_headers(self, index: int) -> Headers:
         child = next(part for part in self.parts[index + 1 :] if part.parent == index)
@@ -88,20 +88,20 @@ class Body:
 
     def _leaf(self, part: Part, index: int) -> None:
         kind = part.content_type.value
-        content = part.content(self.defects)
         if kind.startswith("multipart/"):  # could not be opened: read as the text that it may be
-            self._text(part, index, content, "text/plain")
+            self._text(part, index, part.content(self.defects), "text/plain")
         elif self._is_body(part, index, kind):
-            self._text(part, index, content, kind)
+            self._text(part, index, part.content(self.defects), kind)
         elif kind in _REPORT_TYPES:
+            content = part.content(self.defects)
             self.deliveries += read_report(content)
             self._group(index).plain.append(_text_lines(content, self.defects))
         elif kind == "text/rfc822-headers":
-            self._group(index).plain.append(_text_lines(content, self.defects))
-        elif kind in _TNEF_TYPES or is_tnef(content):
-            self._tnef(part, index, content)
+            self._group(index).plain.append(_text_lines(part.content(self.defects), self.defects))
+        elif kind in _TNEF_TYPES or is_tnef(part.head()):
+            self._tnef(part, index, part.content(self.defects))
         else:
-            self._file(part, index, content, kind)
+            self._file(part, kind)
 
     def _is_body(self, part: Part, index: int, kind: str) -> bool:
         if kind not in _BODY_TYPES or part.disposition.value == "attachment":
@@ -111,13 +111,14 @@ class Body:
         self._first_text.add(message)
         return is_first or not part.filename or self._groups[index] >= 0
 
-    def _file(self, part: Part, index: int, content: bytes, kind: str) -> None:
+    def _file(self, part: Part, kind: str) -> None:
         if kind in _PKCS7_TYPES:
-            self.is_encrypted = self.is_encrypted or smime_kind(content) is SmimeKind.ENCRYPTED
-            self.is_signed = self.is_signed or smime_kind(content) is SmimeKind.SIGNED
+            container = smime_kind(part.head())
+            self.is_encrypted = self.is_encrypted or container is SmimeKind.ENCRYPTED
+            self.is_signed = self.is_signed or container is SmimeKind.SIGNED
         elif kind == "text/calendar":
-            self._calendar(part, content)
-        self._attach(attachment_of(part, content))
+            self._calendar(part, part.content(self.defects))
+        self._attach(attachment_of(part))
 
     def _text(self, part: Part, index: int, content: bytes, kind: str) -> None:
         charset = part.content_type.get("charset")
@@ -128,7 +129,7 @@ class Body:
             return
         if kind == "text/calendar":
             self._calendar(part, content)
-            self._attach(attachment_of(part, content, name="invite.ics"))
+            self._attach(attachment_of(part, name="invite.ics"))
             return
         if b"begin" in content or b"=ybegin" in content:
             embedded = take_files(content)
@@ -156,7 +157,7 @@ class Body:
         tnef = read_tnef(content)
         if tnef is None:
             self.defects.add("tnef_broken")
-            self._attach(attachment_of(part, content))
+            self._attach(attachment_of(part))
             return
         group = self._texts.setdefault(self._messages[index], {}).setdefault(index, _Alternatives())
         if tnef.text:
@@ -191,21 +192,24 @@ class Body:
         pieces: list[str] = []
         spans: list[Span] = []
         length = 0
-        for message in sorted(
-            self._texts.keys() | {i for i, part in enumerate(self.parts) if part.is_message and part.is_container}
-        ):
+        for message in self._message_order():
             start = length
             for marked in self._message_texts(message):
                 if length + len(marked.text) > limits.TEXT_CHARS:
                     self.defects.add("text_too_large")
                     marked = MarkedText(marked.text[: max(0, limits.TEXT_CHARS - length)])
                 spans += [span.moved(length) for span in marked.spans]
-                pieces += [marked.text, "\n"]
+                pieces.append(marked.text)
                 length += len(marked.text) + 1
             if message >= 0 and length > start:
                 spans.append(Span(start, length - 1, Mark.NESTED))
         spans.sort(key=lambda span: (span.start, -span.end))
-        return MarkedText("".join(pieces)[:-1], tuple(spans[: limits.SPANS]))
+        return MarkedText("\n".join(pieces), tuple(spans[: limits.SPANS]))
+
+    def _message_order(self) -> list[int]:
+        """The message itself first, then those inside it as they come."""
+        nested = [index for index, part in enumerate(self.parts) if part.is_container and part.is_message]
+        return [-1, *nested]
 
     def _message_texts(self, message: int) -> list[MarkedText]:
         texts: list[MarkedText] = []
@@ -214,13 +218,13 @@ class Body:
             people = ", ".join(map(str, headers.from_ + headers.recipients))
             texts.append(MarkedText("\n".join(line for line in (headers.subject, people) if line)))
         for group in self._texts.get(message, {}).values():
-            texts += _best(group, self.defects)
+            texts += _best(group, self.defects, may_quote=self.is_reply or message >= 0)
         if message == -1:
             texts += [MarkedText(event.as_text()) for event in self.events]
         return [marked for marked in texts if marked.text]
 
 
-def _best(group: _Alternatives, defects: Defects) -> list[MarkedText]:
+def _best(group: _Alternatives, defects: Defects, *, may_quote: bool) -> list[MarkedText]:
     """The plain form, unless it says much less than the HTML."""
     plain = [mark_quotes(text) if SIGNED_TEXT not in text else unwrap_signed(text) for text in group.plain]
     if not group.html:
@@ -228,7 +232,7 @@ def _best(group: _Alternatives, defects: Defects) -> list[MarkedText]:
     length = sum(len(marked.text.strip()) for marked in plain)
     if length > _STUB_CHARS:
         return plain
-    html = [html_to_text(text, defects) for text in group.html]
+    html = [html_to_text(text, defects, may_quote=may_quote) for text in group.html]
     return html if sum(len(marked.text) for marked in html) > length or not plain else plain
 
 

@@ -18,7 +18,7 @@ _KNOWN = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Block:
     """A header block and the offset at which the body starts."""
 

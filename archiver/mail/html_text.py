@@ -14,7 +14,7 @@ from archiver.mail.tag_soup import soup_to_text
 
 _CELL_END = re.compile(r"</[tT](?=[dhDH]\b)")
 _LIST = re.compile(r"<(/?)[uUoO][lL](?=[\s>])")
-_MANY_ITEMS = 200
+_MANY_ITEMS = 500
 _SOUP_TAGS = 10_000
 _BLANK_LINES = re.compile(r"\n[ \t\xa0\u200b-\u200f\u00ad\u034f\ufeff]*\n(?:[ \t\xa0\u200b-\u200f\u00ad\u034f\ufeff]*\n)+")
 # A control character that HTML parsers leave where it is; the letter after it says what begins or ends there.
@@ -28,7 +28,6 @@ _HINTS: tuple[tuple[str, Mark], ...] = (
     ("display: none", Mark.HIDDEN),
     ("DISPLAY: none", Mark.HIDDEN),
     ("visibility", Mark.HIDDEN),
-    ("mso-hide:", Mark.HIDDEN),
     ("font-size:0", Mark.HIDDEN),
     ("font-size: 0", Mark.HIDDEN),
     ("<blockquote", Mark.QUOTE),
@@ -37,6 +36,8 @@ _HINTS: tuple[tuple[str, Mark], ...] = (
     ("moz-cite", Mark.QUOTE),
     ("signature", Mark.SIGNATURE),  # gmail_signature, moz-signature, and ids such as Signature
 )
+_CAPITAL_HINTS = frozenset({"DISPLAY: none", "<BLOCKQUOTE"})
+_CAPITALS = re.compile(r"<[A-Z]")
 # What must follow where the hint alone is not enough.
 _CHECKS = {
     "font-size:0": re.compile(r"font-size:0(?:\.0+)?(?:px|pt|em|rem|%)?[\s;\"'!]"),
@@ -50,18 +51,22 @@ _VOID = frozenset(
 )
 
 
-def html_to_text(html: str, defects: Defects) -> MarkedText:
+def html_to_text(html: str, defects: Defects, *, may_quote: bool = True) -> MarkedText:
     """The text of an HTML document. Linear in its size, apart from what the parser needs for the depth that is left."""
     if len(html) > limits.HTML_BYTES:
         defects.add("html_too_large")
         html = html[: limits.HTML_BYTES]
-    html = html.replace("\0", "").replace(_SIGN, "")
-    is_soup = html.count("<") > _SOUP_TAGS
+    if "\0" in html or _SIGN in html:
+        html = html.replace("\0", "").replace(_SIGN, "")
+    tags = html.count("<")
+    is_soup = tags > _SOUP_TAGS
     if not is_soup:
         html = cap_nesting(html)
-    regions = sorted(_regions(html))
+    regions = sorted(_regions(html, may_quote))
     if regions:
         html = _with_signs(html, regions)
+    if tags > _MANY_ITEMS and html.count("<li") + html.count("<LI") > _MANY_ITEMS:
+        html = _LIST.sub(r"<\1div", html)  # indenting long lists takes quadratic time
     text = soup_to_text(html) if is_soup else _extracted(html)
     if not text:
         return EMPTY
@@ -71,8 +76,6 @@ def html_to_text(html: str, defects: Defects) -> MarkedText:
 
 
 def _extracted(html: str) -> str:
-    if html.count("<li") + html.count("<LI") > _MANY_ITEMS:
-        html = _LIST.sub(r"<\1div", html)  # indenting long lists takes quadratic time
     # Cells that follow each other are glued together by the extraction.
     html = _CELL_END.sub(" </t", html)
     text: str = extract_plain_text(
@@ -90,9 +93,12 @@ def _with_signs(html: str, regions: list[tuple[int, str]]) -> str:
     return "".join(pieces)
 
 
-def _regions(html: str) -> Iterator[tuple[int, str]]:
+def _regions(html: str, may_quote: bool) -> Iterator[tuple[int, str]]:
     """Places in the HTML and the signs to put there: around the content of what is hidden, quoted, or a signature."""
+    in_capitals = _CAPITALS.search(html, 0, 4000) is not None
     for hint, mark in _HINTS:
+        if (mark is Mark.QUOTE and not may_quote) or (hint in _CAPITAL_HINTS and not in_capitals):
+            continue
         at = html.find(hint)
         while at >= 0:
             region = _element_around(html, at, hint)

@@ -9,7 +9,7 @@ ADDRESSES: Final = 100_000  # of one message, all address fields together
 COMMENT_DEPTH: Final = 50
 REFERENCES: Final = 1_000
 PARAMETERS: Final = 500
-VALUE_CHARS: Final = 64 << 10  # of one unstructured value such as the subject
+VALUE_CHARS: Final = 64 << 10  # of one (unfolded) header line that is read as text, such as the subject
 ADDRESS_CHARS: Final = 2_000
 DATE_CHARS: Final = 200
 DEFECTS: Final = 50
@@ -18,7 +18,6 @@ PARTS: Final = 10_000
 DEPTH: Final = 50
 BOUNDARY_CHARS: Final = 512
 ATTACHMENTS: Final = 5_000
-LINE_CHARS: Final = 1 << 20  # a longer line of text is broken for quote and signature marks
 
 TEXT_CHARS: Final = 10_000_000  # of all text of one message
 HTML_BYTES: Final = 10_000_000

@@ -1,6 +1,5 @@
 """Marks on a text: what of it is quoted, a signature, hidden, or from a message inside the message."""
 
-from bisect import bisect_right
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -56,9 +55,3 @@ def stripped(marked: MarkedText) -> MarkedText:
         if start < end:
             spans.append(Span(start, end, span.mark))
     return MarkedText(text, tuple(spans))
-
-
-def inside(spans: tuple[Span, ...], position: int) -> bool:
-    """Whether a position lies in one of the spans, which must not overlap."""
-    index = bisect_right(spans, position, key=lambda span: span.start) - 1
-    return index >= 0 and position < spans[index].end

@@ -7,12 +7,13 @@ from archiver.mail.attachments import Attachment
 from archiver.mail.body import Body
 from archiver.mail.calendar import Event
 from archiver.mail.defects import Defects
-from archiver.mail.fields import Block, split_block
+from archiver.mail.fields import Field, split_block
 from archiver.mail.flags import Flags, header_flags
 from archiver.mail.headers import Headers, headers_of
 from archiver.mail.marks import Span, unmarked
 from archiver.mail.parts import scan_parts
 from archiver.mail.reports import Delivery
+from archiver.mail.threads import normalise_subject
 from archiver.mail.words import unstructured
 
 PARSER_VERSION = 1  # rises when the same bytes give other values
@@ -23,7 +24,7 @@ class Message:
     """What a message says. Its text holds everything that can be searched apart from the content of attachments."""
 
     headers: Headers
-    list_headers: tuple[tuple[str, str], ...]  # List-Id, List-Unsubscribe, …: lower-case name and value
+    list_fields: tuple[Field, ...]  # List-Id, List-Unsubscribe, …, raw
     text: str
     spans: tuple[Span, ...]  # marks on the text
     html: str  # as it came: show it through `safe_html` only
@@ -32,6 +33,11 @@ class Message:
     deliveries: tuple[Delivery, ...]
     flags: Flags
     defects: tuple[str, ...]
+
+    @property
+    def list_headers(self) -> dict[str, str]:
+        """List-Id, List-Unsubscribe, …: lower-case name and value."""
+        return {name.decode("ascii"): unstructured(value[: limits.VALUE_CHARS], Defects()) for name, value in self.list_fields}
 
     @property
     def new_text(self) -> str:
@@ -48,13 +54,14 @@ def read_message(raw: bytes) -> Message:
     defects = Defects()
     block = split_block(raw, defects)
     headers = headers_of(block, defects)
-    body = Body(scan_parts(raw, block, defects), defects)
+    is_reply = bool(headers.references or headers.in_reply_to) or normalise_subject(headers.subject)[1]
+    body = Body(scan_parts(raw, block, defects), defects, is_reply)
     body.read()
     marked = body.text()
     bulk, auto_reply, bounce = header_flags(block.fields, headers)
     return Message(
         headers=headers,
-        list_headers=_list_headers(block, defects),
+        list_fields=tuple([field for field in block.fields if field[0][:5] == b"list-"]),
         text=marked.text,
         spans=marked.spans,
         html=body.html(),
@@ -71,8 +78,3 @@ def read_message(raw: bytes) -> Message:
         ),
         defects=defects.as_tuple(),
     )
-
-
-def _list_headers(block: Block, defects: Defects) -> tuple[tuple[str, str], ...]:
-    fields = [field for field in block.fields if field[0][:5] == b"list-"]
-    return tuple((name.decode("ascii"), unstructured(value[: limits.VALUE_CHARS], defects)) for name, value in fields)

@@ -11,7 +11,7 @@ from archiver.mail import limits
 
 _TAG_NAME = re.compile(r"<(/?[a-zA-Z][a-zA-Z0-9]*)")
 _ATTRIBUTE = re.compile(r"\s[^\s=]")
-_FEW_TAGS = 1_000
+_FEW_TAGS = 1_500
 _TAG_CHARS = 16 << 10
 _ATTRIBUTES = 500
 # Elements that never have content, and those that the next one of their kind closes.
@@ -90,9 +90,11 @@ def _is_beyond(depth: int, step: int, limit: int) -> bool:
 
 def _without_huge_tags(html: str) -> str:
     """A long tag is usual (an inline image); one with hundreds of attributes is an attack."""
-    pieces = html.split(">")
-    if max(map(len, pieces)) < _TAG_CHARS:
+    # A stretch of that length without ">" covers at least one window of half the length.
+    half = _TAG_CHARS // 2
+    if all(html.find(">", start, start + half) >= 0 for start in range(0, len(html) - half, half)):
         return html
+    pieces = html.split(">")
     for number, piece in enumerate(pieces):
         if len(piece) < _TAG_CHARS:
             continue

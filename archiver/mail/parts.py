@@ -17,10 +17,11 @@ from archiver.mail.smime import smime_content
 _GUESSED_BOUNDARY = re.compile(rb"(?:\A|\n)--([^\s-][^\r\n]{0,200}?)[ \t]*\r?\n(?:Content-|\r?\n)", re.IGNORECASE)
 _NESTED = frozenset({"message/rfc822", "message/global", "message/news"})
 _SMIME = frozenset({"application/pkcs7-mime", "application/x-pkcs7-mime"})
+_HEAD_BYTES = 512
 _IDENTITY = frozenset({"", "7bit", "8bit", "binary"})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Part:
     """One node of the structure. Its content is buffer[start:end], still encoded."""
 
@@ -44,6 +45,10 @@ class Part:
     @property
     def filename(self) -> str:
         return self.disposition.get("filename") or self.content_type.get("name")
+
+    def head(self) -> bytes:
+        """The first bytes of the content, enough to tell what it is."""
+        return decode_transfer(self.buffer[self.start : min(self.end, self.start + _HEAD_BYTES)], self.encoding, Defects())
 
     def content(self, defects: Defects) -> bytes:
         return decode_transfer(self.buffer[self.start : self.end], self.encoding, defects)
@@ -181,19 +186,15 @@ def _before_line_end(buffer: bytes, start: int, at: int) -> int:
 
 
 def _described(fields: list[Field], defects: Defects) -> tuple[Parametrised, Parametrised, str, str]:
-    content_type = disposition = NOTHING
+    values = dict(reversed(fields))  # the first of several wins
+    content_type = parse_parameters(values[b"content-type"], defects) if b"content-type" in values else NOTHING
+    disposition = parse_parameters(values[b"content-disposition"], defects) if b"content-disposition" in values else NOTHING
     encoding = content_id = ""
-    for name, value in fields:
-        if not name.startswith(b"content-"):
-            continue
-        if name == b"content-type" and content_type is NOTHING:
-            content_type = parse_parameters(value, defects)
-        elif name == b"content-disposition" and disposition is NOTHING:
-            disposition = parse_parameters(value, defects)
-        elif name == b"content-transfer-encoding" and not encoding:
-            encoding = value.partition(b";")[0].strip(b" \t\r\n\"'").decode("ascii", "replace").lower()
-        elif name == b"content-id" and not content_id:
-            content_id = value.strip(b" \t<>\r\n").decode("utf-8", "replace")[:998]
+    if b"content-transfer-encoding" in values:
+        given = values[b"content-transfer-encoding"].partition(b";")[0]
+        encoding = given.strip(b" \t\r\n\"'").decode("ascii", "replace").lower()
+    if b"content-id" in values:
+        content_id = values[b"content-id"].strip(b" \t<>\r\n").decode("utf-8", "replace")[:998]
     return content_type, disposition, encoding, content_id
 
 

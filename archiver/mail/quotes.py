@@ -23,10 +23,6 @@ _ORIGINAL = re.compile(
     r"|Forwarded message|Forwarded by [^\n]{1,100}?|Message d'origine|Message original|Mensaje original|Messaggio originale"
     r"|Oorspronkelijk bericht|Mensagem original|Original Appointment|Исходное сообщение)[ \t]*-{2,}|_{20,})[ \t]*(?=\n)"
 )
-_SUBJECTS = (
-    "Subject:", "Betreff:", "Objet", "Asunto:", "Oggetto:", "Onderwerp:", "Ämne:", "Emne:", "Assunto:", "Temat:",
-    "Тема:", "Subject*:",
-)  # fmt: skip
 _HEADER_BLOCK = re.compile(
     r"\n[ \t]*\*?(?:From|Von|De|Da|Van|Från|Fra|Od|От)\*?[ \t]?:[^\n]+"
     r"(?:\n[ \t]*\*?(?:Sent|Date|Gesendet|Datum|Envoyé|Enviado|Inviato|Verzonden|Skickat|Sendt|To|An|À|Para|A|Aan|Till|Til|Cc"
@@ -39,18 +35,12 @@ _SENT_FROM = re.compile(
     r"|Von meinem [^\n]{2,40} gesendet|Envoyé de mon [^\n]{2,40}|Enviado desde mi [^\n]{2,40}|Inviato da[l ][^\n]{2,40}"
     r"|Verstuurd vanaf mijn [^\n]{2,40}|Skickat från min [^\n]{2,40}|Отправлено с [^\n]{2,40})(?=\n|\Z)"
 )
-_SENT_HINTS = (
-    "Sent from",
-    "Get Outlook",
-    " gesendet",
-    "Envoyé de",
-    "Enviado desde",
-    "Inviato da",
-    "Verstuurd",
-    "Skickat",
-    "Отправлено с",
-)
 _SIGNATURE_LINES = 30
+# Most texts have nothing of it, and one look tells.
+_ANY = re.compile(
+    r"\n[ \t]{0,3}(?:>|--|____|\*?(?:From|Von|De|Da|Van|Från|Fra|Od|От)\*?[ \t]?:|Sent from|Get Outlook|Von meinem|Envoyé de"
+    r"|Enviado|Inviato|Verstuurd|Skickat|Отправлено)"
+)
 
 _Range = tuple[int, int]
 
@@ -60,6 +50,8 @@ def mark_quotes(text: str) -> MarkedText:
     if len(text) > limits.TEXT_CHARS:
         return MarkedText(text)
     padded = f"\n{text}"
+    if _ANY.search(padded) is None:
+        return MarkedText(text)
     quotes = _merged(sorted(_quotes(padded)))
     spans = [Span(start, end, Mark.QUOTE) for start, end in quotes]
     spans += [Span(start, end, Mark.SIGNATURE) for start, end in _signatures(padded, quotes)]
@@ -76,7 +68,7 @@ def _quotes(padded: str) -> Iterator[_Range]:
     starts = []
     if ("---" in padded or "____" in padded) and (original := _ORIGINAL.search(padded)) is not None:
         starts.append(original.start())
-    if any(subject in padded for subject in _SUBJECTS) and (block := _HEADER_BLOCK.search(padded)) is not None:
+    if (block := _HEADER_BLOCK.search(padded)) is not None:
         starts.append(block.start())
     if starts:
         yield min(starts), length
@@ -121,10 +113,9 @@ def _signatures(padded: str, quotes: list[_Range]) -> Iterator[_Range]:
             if padded.count("\n", start + 1, end + 1) <= _SIGNATURE_LINES:
                 yield start, end
                 after = end
-    if any(hint in padded for hint in _SENT_HINTS):
-        for found in _SENT_FROM.finditer(padded):
-            if found.start() >= after and not _within(quotes, found.start()):
-                yield found.start(), found.end() - 1
+    for found in _SENT_FROM.finditer(padded):
+        if found.start() >= after and not _within(quotes, found.start()):
+            yield found.start(), found.end() - 1
 
 
 def _within(quotes: list[_Range], position: int) -> bool:

@@ -46,6 +46,7 @@ def _without(html: str, opening: str, closing: str) -> str:
     while (start := lower.find(opening, at)) >= 0:
         kept.append(html[at:start])
         end = lower.find(closing, start)
-        at = end + len(closing) if end >= 0 else len(html)
+        end = lower.find(">", end) if end >= 0 else -1
+        at = end + 1 if end >= 0 else len(html)
     kept.append(html[at:])
     return "".join(kept)

@@ -64,7 +64,7 @@ def normalise_subject(subject: str) -> tuple[str, bool]:
     is_reply = False
     for _ in range(_PREFIXES):
         prefix = _PREFIX.match(subject) or _LIST_TAG.match(subject)
-        if prefix is None or prefix.end() == len(subject):
+        if prefix is None or (prefix.re is _LIST_TAG and prefix.end() == len(subject)):
             break
         is_reply = is_reply or prefix.re is _PREFIX
         subject = subject[prefix.end() :]

@@ -128,17 +128,7 @@ async def _search(endpoint: Endpoint, call: Call, pools: Pools) -> Answer:
     finally:
         pools.waiting -= 1
     log.warning("search_cut_off path=%s seconds=%s", endpoint.path, seconds)
-    return Answer(
-        {
-            "hits": [],
-            "query": "",
-            "processingTimeMs": int(seconds * 2000),
-            "limit": 20,
-            "offset": 0,
-            "estimatedTotalHits": 0,
-            "degraded": True,
-        }
-    )
+    raise ApiError("too_many_search_requests", f"The search was cut off twice after {seconds * 1000:.0f} ms. Retry after 10s.")
 
 
 def _forget(task: asyncio.Future[Answer]) -> None:

@@ -67,7 +67,7 @@ class Catalog:
         """Inside the transaction that ends the task."""
         if uid in self._entries:
             raise ApiError("index_already_exists", f"Index `{uid}` already exists.")
-        attributes = Attributes([], set())
+        attributes = Attributes([], set(), [])
         engine = Engine.create(self._new_folder(), Plan.of(full_settings({})), attributes)
         now = moment.now()
         self._state.insert(
@@ -86,8 +86,28 @@ class Catalog:
         return self.reload(uid)
 
     def update(self, uid: str, **values: Any) -> None:
-        """Inside the transaction that ends the task; `reload` shows it to readers."""
+        """Inside the transaction that ends the task: who is told that it succeeded sees what it did."""
         self._state.update("indexes", "uid", uid, {**values, "updated_at": moment.now()})
+        self.reload(uid)
+
+    def delete(self, uid: str) -> None:
+        """Inside the transaction that ends the task; `discard` then removes the files."""
+        self._state.run("DELETE FROM indexes WHERE uid = ?", [uid])
+        self._entries.pop(uid, None)
+
+    def rename(self, moves: list[tuple[str, str]]) -> None:
+        """Inside the transaction that ends the task. All at once: two indexes can change places."""
+        for number, (old, _) in enumerate(moves):
+            self._state.run("UPDATE indexes SET uid = ? WHERE uid = ?", [f"\x00{number}", old])
+        for number, (_, new) in enumerate(moves):
+            self._state.run("UPDATE indexes SET uid = ? WHERE uid = ?", [new, f"\x00{number}"])
+        self.resync()
+
+    def resync(self) -> None:
+        """The entries as the state file has them."""
+        rows = self._state.all("SELECT * FROM indexes")
+        entries = {row["uid"]: self._entry(row) for row in rows}
+        self._entries = entries
 
     def save_attributes(self, entry: IndexEntry) -> None:
         """Before the documents that use them are committed."""
@@ -114,21 +134,6 @@ class Catalog:
         entry = self._entries[uid] = self._entry(row)
         return entry
 
-    def drop(self, uid: str) -> None:
-        """After the row is gone: forgets the index and removes its files."""
-        entry = self._entries.pop(uid, None)
-        if entry is not None:
-            self.discard(entry.engine)
-
-    def renamed(self, old: str, new: str) -> None:
-        """After the rows have changed."""
-        self._entries.pop(old, None)
-        self.reload(new)
-
-    def swapped(self, left: str, right: str) -> None:
-        self.reload(left)
-        self.reload(right)
-
     def discard(self, engine: Engine) -> None:
         self._engines.pop(engine.folder.name, None)
         engine.remove()
@@ -140,6 +145,19 @@ class Catalog:
     def close(self) -> None:
         for engine in self._engines.values():
             engine.let_go()
+
+    def replace_lost(self) -> None:
+        """An index whose files were removed while we ran begins anew, empty, as a damaged one does."""
+        for entry in list(self._entries.values()):
+            if entry.engine.is_there():
+                continue
+            row = self._state.one("SELECT * FROM indexes WHERE uid = ?", [entry.uid])
+            if row is not None:
+                self._engines.pop(entry.engine.folder.name, None)
+                entry.engine.let_go()
+                engine = self._set_aside(row, entry.settings, entry.engine.attributes, "its files were removed")
+                self._engines[engine.folder.name] = engine
+                self.reload(entry.uid)
 
     def _entry(self, row: Row) -> IndexEntry:
         settings = full_settings(row["settings"])
@@ -157,7 +175,7 @@ class Catalog:
         name = row["folder"]
         if name in self._engines:
             return self._engines[name]
-        attributes = Attributes(row["attributes"]["names"], set(row["attributes"]["folded"]))
+        attributes = _unpacked(row["attributes"])
         try:
             engine = Engine.open(self._folder / name, attributes)
         except Damaged as error:
@@ -190,4 +208,8 @@ class Catalog:
 
 
 def _packed(attributes: Attributes) -> dict[str, Any]:
-    return {"names": attributes.names, "folded": sorted(attributes.folded)}
+    return {"names": attributes.names, "folded": sorted(attributes.folded), "long": attributes.long}
+
+
+def _unpacked(value: dict[str, Any]) -> Attributes:
+    return Attributes(value["names"], set(value["folded"]), value["long"])

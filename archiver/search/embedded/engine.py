@@ -18,7 +18,7 @@ from archiver.search.embedded.plan import Plan
 from archiver.search.embedded.rows import Attributes, RowBuilder, schema_for
 from archiver.search.embedded.text import analyzer
 
-WRITER_BYTES = 96_000_000
+WRITER_BYTES = 80_000_000
 WRITER_THREADS = 2
 _STRETCH = 2_000
 
@@ -148,13 +148,16 @@ class Engine:
         self.let_go()
         shutil.rmtree(self.folder, ignore_errors=True)
 
+    def is_there(self) -> bool:
+        """False when somebody has removed the files below us."""
+        return (self.folder / "index" / "meta.json").exists()
+
     def size_bytes(self) -> int:
         total = 0
-        for entry in os.scandir(self.folder / "index"):
-            try:
-                total += entry.stat().st_size
-            except FileNotFoundError:  # a merge has just removed it
-                continue
+        with contextlib.suppress(FileNotFoundError):
+            for entry in os.scandir(self.folder / "index"):
+                with contextlib.suppress(FileNotFoundError):  # a merge has just removed it
+                    total += entry.stat().st_size
         return total
 
     def _greatest_sequence(self) -> int:

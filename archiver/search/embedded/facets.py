@@ -18,9 +18,7 @@ _MAX_VALUES = 1_000_000
 _REMEMBERED = 20_000
 
 
-def facet_attributes(
-    entry: IndexEntry, snapshot: Snapshot, wanted: list[str], code: str = "invalid_search_facets"
-) -> list[str]:
+def facet_attributes(snapshot: Snapshot, wanted: list[str], code: str = "invalid_search_facets") -> list[str]:
     """The attributes that were asked for; `*` stands for all that can be counted."""
     plan = snapshot.plan
     names: list[str] = []

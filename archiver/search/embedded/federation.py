@@ -11,7 +11,7 @@ from tantivy import Query
 
 from archiver.search.embedded.errors import ApiError
 from archiver.search.embedded.facets import distribution, facet_attributes
-from archiver.search.embedded.ordering import Hit, parse_sort, sort_tuple
+from archiver.search.embedded.ordering import Hit, sort_tuple
 from archiver.search.embedded.ranking import any_of
 from archiver.search.embedded.search_request import SearchRequest, parse_body
 from archiver.search.embedded.searching import Prepared, find, format_hits, ranking_score
@@ -110,7 +110,7 @@ def _merged(prepared: list[Prepared], options: list[dict[str, Any]], reach: int)
     candidates: list[_Candidate] = []
     for position, (one, option) in enumerate(zip(prepared, options, strict=True)):
         weight = float(option.get("weight", 1.0))
-        keys = parse_sort(one.entry, one.request.sort)
+        keys = one.sort_keys
         sorts_first = bool(keys) and one.entry.settings["rankingRules"][:1] == ["sort"]
         for hit in find(one, 0, reach).hits:
             score = ranking_score(one, hit) * weight
@@ -155,7 +155,7 @@ def _facets(federation: dict[str, Any], unions: dict[str, tuple[Prepared, Query]
     for uid, names in wanted.items():
         if uid in unions and names is not None:
             first, query = unions[uid]
-            chosen = facet_attributes(first.entry, first.snapshot, names, "invalid_multi_search_facets")
+            chosen = facet_attributes(first.snapshot, names, "invalid_multi_search_facets")
             counts, stats = distribution(first.entry, first.snapshot, query, chosen)
             by_index[uid] = {"distribution": counts, "stats": stats}
     if federation.get("mergeFacets") is None:

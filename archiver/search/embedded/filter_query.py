@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import Decimal
+from math import inf, nextafter
+from operator import ge, gt, le, lt
 
 import tantivy
 from tantivy import Occur, Query
@@ -16,7 +19,8 @@ from archiver.search.embedded.text import fold_value
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _MARKS = {"EXISTS": "e", "NULL": "n", "EMPTY": "y"}
 _REGEX_SIGNS = re.compile(r"([\\.+*?()|\[\]{}^$#&\-~/])")
-_MAX_CONTAINS = 1_000_000
+_MAX_VALUES = 10_000_000
+_HOLDS: dict[str, Callable[[str, str], bool]] = {">": gt, ">=": ge, "<": lt, "<=": le}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,19 +62,21 @@ class FilterCompiler:
         if operator == "CONTAINS":
             return self._contains(name, fold_value(value))
         number = as_number(value)
-        # every text starts with s: the range of texts begins at `s` and ends before `t`
-        shown, first, last = (_shown(number), "*", "*") if number is not None else (_quoted(f"s{fold_value(value)}"), "s", "t")
+        if number is None:
+            bound, holds = fold_value(value), _HOLDS[operator]
+            return self._texts(name, lambda text: holds(text, bound))
         if operator in (">", ">="):
-            return self._range(name, f"{'{' if operator == '>' else '['}{shown} TO {last}}}")
-        return self._range(name, f"[{first} TO {shown}{'}' if operator == '<' else ']'}")
+            return self._range(name, f"{'{' if operator == '>' else '['}{_shown(number)} TO *}}")
+        return self._range(name, f"[* TO {_shown(number)}{'}' if operator == '<' else ']'}")
 
     def _between(self, name: str | None, low: str, high: str) -> Query:
         if name is None:
             return Query.empty_query()
-        numbers = as_number(low), as_number(high)
-        if numbers[0] is not None and numbers[1] is not None:
-            return self._range(name, f"[{_shown(numbers[0])} TO {_shown(numbers[1])}]")
-        return self._range(name, f"[{_quoted('s' + fold_value(low))} TO {_quoted('s' + fold_value(high))}]")
+        first, last = as_number(low), as_number(high)
+        if first is None or last is None:
+            start, end = fold_value(low), fold_value(high)
+            return self._texts(name, lambda text: start <= text <= end)
+        return self._range(name, _bounds(first, last)) if first <= last else Query.empty_query()
 
     def _range(self, name: str, bounds: str) -> Query:
         return self.index.parse_query(f"f.{name}:{bounds}")
@@ -85,11 +91,16 @@ class FilterCompiler:
         return Query.term_set_query(self.schema, f"f.{name}", terms)
 
     def _contains(self, name: str, part: str) -> Query:
-        pattern = "s.*" + _REGEX_SIGNS.sub(r"\\\1", part) + ".*"
-        request = {"values": {"terms": {"field": f"f.{name}", "size": _MAX_CONTAINS, "include": pattern}}}
-        buckets = self.searcher.aggregate(Query.all_query(), request)["values"]["buckets"]
-        values = [bucket["key"] for bucket in buckets if isinstance(bucket["key"], str)]
-        return Query.term_set_query(self.schema, f"f.{name}", values) if values else Query.empty_query()
+        return self._texts(name, lambda text: part in text, include="s.*" + _REGEX_SIGNS.sub(r"\\\1", part) + ".*")
+
+    def _texts(self, name: str, fits: Callable[[str], bool], include: str | None = None) -> Query:
+        """Documents with a text that fits. Looks at each different text of the attribute once."""
+        terms: dict[str, object] = {"field": f"f.{name}", "size": _MAX_VALUES}
+        if include is not None:
+            terms["include"] = include
+        buckets = self.searcher.aggregate(Query.all_query(), {"values": {"terms": terms}})["values"]["buckets"]
+        keys = [bucket["key"] for bucket in buckets if isinstance(bucket["key"], str) and fits(bucket["key"][1:])]
+        return Query.term_set_query(self.schema, f"f.{name}", keys) if keys else Query.empty_query()
 
     def _term(self, field: str, value: str | float) -> Query:
         return Query.term_query(self.schema, field, value, "basic")
@@ -107,10 +118,16 @@ def as_number(value: str) -> float | None:
     return number if abs(number) != float("inf") else None
 
 
+def _bounds(first: float, last: float) -> str:
+    """Both included. Tantivy panics when one bound is whole and the other is not: then the whole one is replaced by its
+    neighbour among the floats, excluded, which means the same."""
+    if first.is_integer() == last.is_integer():
+        return f"[{_shown(first)} TO {_shown(last)}]"
+    if first.is_integer():
+        return f"{{{_shown(nextafter(first, -inf))} TO {_shown(last)}]"
+    return f"[{_shown(first)} TO {_shown(nextafter(last, inf))}}}"
+
+
 def _shown(number: float) -> str:
-    """A number as Tantivy's query language reads it: no exponent."""
-    return str(int(number)) if number.is_integer() and abs(number) < 2**63 else format(number, ".17f")
-
-
-def _quoted(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    """A number as Tantivy's query language reads it: all its digits, and no exponent."""
+    return format(Decimal(number), "f")

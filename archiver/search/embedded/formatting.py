@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -13,7 +14,8 @@ from archiver.search.embedded.rows import number_text
 from archiver.search.embedded.search_request import SearchRequest
 from archiver.search.embedded.text import WORD
 
-_CROP_STARTS = 100
+_CROP_STARTS = 40
+_ASCII_WORD = re.compile("[0-9A-Za-z]+")
 
 
 def select(document: dict[str, Any], names: list[str] | None) -> dict[str, Any]:
@@ -151,19 +153,22 @@ def crop_window(text: str, matches: list[Match], length: int) -> tuple[int, int]
         if value > best_value:
             best, best_value = (match.start, inside[-1].end), value
     start, end = best or (0, 0)
-    missing = length - sum(1 for _ in WORD.finditer(text, start, end))
+    missing = length - len(_words(text).findall(text, start, end))
     if missing > 0 and start > 0:
         start = _words_back(text, start, missing // 2)
     end = max(end, _words_on(text, start, length))
     if end == len(text):
-        counted = sum(1 for _ in WORD.finditer(text, start))
-        start = _words_back(text, start, length - counted)
+        start = _words_back(text, start, length - len(_words(text).findall(text, start)))
     return start, end
+
+
+def _words(text: str) -> re.Pattern[str]:
+    return _ASCII_WORD if text.isascii() else WORD
 
 
 def _words_on(text: str, start: int, count: int) -> int:
     """Where the text has `count` more words; its end when there are not more than that."""
-    words = list(islice(WORD.finditer(text, start), count + 1))
+    words = list(islice(_words(text).finditer(text, start), count + 1))
     return len(text) if len(words) <= count else words[-2].end()
 
 
@@ -172,7 +177,7 @@ def _words_back(text: str, end: int, count: int) -> int:
     if count <= 0:
         return end
     begin = max(0, end - 40 * count)
-    words = [match.start() for match in WORD.finditer(text, begin, end)]
+    words = [match.start() for match in _words(text).finditer(text, begin, end)]
     if len(words) <= count:
         return begin if begin == 0 else (words[1] if len(words) > 1 else end)
     return words[-count]
@@ -189,6 +194,3 @@ def _texts(path: str, value: Any, indices: list[int]) -> Iterator[tuple[str, lis
         yield path, indices, value
     elif value is not None and not isinstance(value, bool):
         yield path, indices, number_text(value)
-
-
-Show = Callable[[dict[str, Any]], dict[str, Any]]

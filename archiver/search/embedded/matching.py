@@ -1,8 +1,8 @@
 """Where the words of a query stand in a text: for marks, crops and positions.
 
-In most texts folding keeps every character at its place, and the words are simply looked for. Other texts are cut into words
-that are folded one by one. Words with typos are looked for where the word as it was typed is not found, among the different
-words of a text, and remembered for the next one.
+The words are simply looked for in the folded text, which knows where its characters come from. Where settings of the index say
+what separates words, the text is cut into words that are folded one by one. Words with typos are looked for where the word as
+it was typed is not found, among the different words of a text, and remembered for the next one.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from archiver.search.embedded.query_terms import ParsedQuery, Unit
-from archiver.search.embedded.text import Segmenter, aligned, joins
+from archiver.search.embedded.text import Segmenter, folded_text, joins
 
 _WORDS = re.compile(r"[^\W_]+")
 
@@ -32,14 +32,14 @@ class Matcher:
 
     parsed: ParsedQuery
     segmenter: Segmenter
-    _sizes: dict[tuple[str, int], int] = field(default_factory=dict)
+    _seen: dict[int, set[str]] = field(default_factory=dict)
+    _variants: dict[int, dict[str, int]] = field(default_factory=dict)
 
     def find(self, text: str) -> list[Match]:
         """The matches, in order and without overlaps."""
         if not self.parsed.units:
             return []
-        plain = aligned(text) if self.segmenter.plain else None
-        found = list(self._in_plain(plain) if plain is not None else self._in_words(text))
+        found = list(self._in_plain(text) if self.segmenter.plain else self._in_words(text))
         found.sort(key=lambda match: (match.start, -match.end))
         clean: list[Match] = []
         for match in found:
@@ -48,14 +48,19 @@ class Matcher:
         return clean
 
     def _in_plain(self, text: str) -> Iterator[Match]:
+        folded = folded_text(text)
+        for match in self._in_folded(folded.text):
+            yield Match(folded.origin(match.start), folded.origin(match.end), match.unit) if folded.starts else match
+
+    def _in_folded(self, text: str) -> Iterator[Match]:
         for number, unit in enumerate(self.parsed.units):
             found = [match for run in (unit.words, *unit.others) for match in _plain_run(text, number, run, prefix=unit.prefix)]
             yield from found
             if unit.typos and not found:
-                for variant in set(_WORDS.findall(text)):
-                    size = self._size(variant, number, unit)
-                    if size:
-                        yield from _plain_variant(text, number, variant, size)
+                different = set(_WORDS.findall(text))
+                variants = self._misspelt(different, number, unit)
+                for variant in different & variants.keys():
+                    yield from _plain_variant(text, number, variant, variants[variant])
 
     def _in_words(self, text: str) -> Iterator[Match]:
         tokens = self.segmenter.tokens(text)
@@ -65,17 +70,25 @@ class Matcher:
             ]
             yield from found
             if unit.typos and not found:
+                variants = self._misspelt({word for _, _, word in tokens}, number, unit)
                 for start, end, word in tokens:
-                    size = self._size(word, number, unit)
-                    if size:
-                        yield Match(start, _end(start, end, word, size), number)
+                    if word in variants:
+                        yield Match(start, _end(start, end, word, variants[word]), number)
 
-    def _size(self, word: str, number: int, unit: Unit) -> int:
-        key = (word, number)
-        size = self._sizes.get(key)
-        if size is None:
-            size = self._sizes[key] = matched_size(word, unit)
-        return size
+    def _misspelt(self, words: set[str], number: int, unit: Unit) -> dict[str, int]:
+        """All words so far that are the unit's word with typos, and how much of them; each word is looked at once."""
+        seen = self._seen.setdefault(number, set())
+        variants = self._variants.setdefault(number, {})
+        shortest = len(unit.words[0]) - unit.typos
+        longest = 1000 if unit.prefix else len(unit.words[0]) + unit.typos
+        letters, reach = set(unit.words[0]), len(unit.words[0]) + unit.typos
+        for word in words - seen:
+            if shortest <= len(word) <= longest and len(letters.difference(word[:reach])) <= unit.typos:
+                size = matched_size(word, unit)
+                if size:
+                    variants[word] = size
+        seen |= words
+        return variants
 
 
 def _plain_run(text: str, number: int, words: tuple[str, ...], *, prefix: bool) -> Iterator[Match]:
@@ -139,7 +152,7 @@ def matched_size(token: str, unit: Unit) -> int:
         return len(token)
     if unit.prefix and token.startswith(word):
         return len(word)
-    if not unit.typos or len(set(word).difference(token)) > unit.typos:
+    if not unit.typos:
         return 0
     if distance(token, word, unit.typos) <= unit.typos:
         return len(token)
@@ -163,7 +176,7 @@ def distance(left: str, right: str, limit: int) -> int:
         end += 1
     left, right = left[start : len(left) - end], right[start : len(right) - end]
     if not left or not right:
-        return max(len(left), len(right))
+        return min(limit + 1, max(len(left), len(right)))
     return _edits(left, right, limit)
 
 
@@ -180,4 +193,4 @@ def _edits(left: str, right: str, limit: int) -> int:
         if min(current) > limit:
             return limit + 1
         two_ago, before = before, current
-    return before[-1]
+    return min(limit + 1, before[-1])

@@ -18,9 +18,8 @@ from archiver.search.embedded.settings import custom_rule
 from archiver.search.embedded.text import fold_value
 
 _SORT = re.compile(r"(?P<attribute>.+):(?P<order>asc|desc)")
-# up to so many hits are sorted by all keys; beyond it by the first one, and by the others inside the page
-SORT_ALL = 50_000
-_TIES = 200
+# up to so many hits are put in order by all rules and keys; beyond it by the first key, and by the others inside the page
+SORT_ALL = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +109,21 @@ def by_key(snapshot: Snapshot, query: Query, key: SortKey, offset: int, limit: i
             break
         part = Query.boolean_query([(Occur.Must, query), *conditions])
         result = snapshot.searcher.search(part, wanted, count=True, order_by_field=field, order=order, offset=skipped)
-        found.extend((None if field == "seq" else value, address) for value, address in result.hits)
+        found.extend(by_arrival(snapshot, [(None if field == "seq" else value, address) for value, address in result.hits]))
         skipped = 0 if result.hits else max(0, skipped - result.count)  # type: ignore[attr-defined]
     return found
+
+
+def by_arrival(snapshot: Snapshot, hits: list[tuple[Any, DocAddress]]) -> list[tuple[Any, DocAddress]]:
+    """The same hits, those with equal keys in the order of their arrival."""
+    if len({value for value, _ in hits}) == len(hits):
+        return hits
+    sequence = snapshot.searcher.fast_field_values("seq", [address for _, address in hits])
+    groups: dict[Any, int] = {}
+    for value, _ in hits:
+        groups.setdefault(value, len(groups))
+    order = sorted(range(len(hits)), key=lambda place: (groups[hits[place][0]], sequence[place]))
+    return [hits[place] for place in order]
 
 
 def sorted_hits(
@@ -120,13 +131,14 @@ def sorted_hits(
 ) -> list[Hit]:
     """Hits in the order of all stages. `query` is the scored query with its filter."""
     first = plan[0]
-    key_first = first.key is not None and first.divisor > ranked.scale.top
-    if key_first and (len(plan) == 1 or total > SORT_ALL) and first.key is not None:
+    assert first.key is not None
+    # without words nothing is scored, and the keys decide alone
+    key_first = ranked.parsed.is_placeholder or first.divisor > ranked.scale.top
+    if total > SORT_ALL or (key_first and len(plan) == 1):
         return _by_first_key(snapshot, query, first.key, plan[1:], offset, limit)
-    reach = total if total <= SORT_ALL else offset + limit + _TIES
-    hits = snapshot.searcher.search(query, max(1, min(reach, total or 1)), count=False).hits
+    hits = by_arrival(snapshot, snapshot.searcher.search(query, max(1, total), count=False).hits)
     addresses = [address for _, address in hits]
-    keys = _ranks(snapshot, query, addresses, plan) if total <= SORT_ALL else _sort_values(snapshot, addresses, plan)
+    keys = _ranks(snapshot, query, addresses, plan)
     order = sorted(range(len(hits)), key=lambda place: _rank(hits[place][0], place, keys, plan))
     return [Hit(hits[place][1], hits[place][0]) for place in order[offset : offset + limit]]
 

@@ -46,6 +46,7 @@ class Processor:
         entry = self._catalog.find(batch[0]["index_uid"]) if batch[0]["index_uid"] else None
         if entry is not None:
             entry.engine.abandon_writer()
+        self._catalog.resync()
         ends = [Finish(task["uid"], "failed", _nothing_done(task), error.body()) for task in batch]
         self._queue.finish(ends)
 
@@ -70,7 +71,6 @@ class Processor:
         self._catalog.save_attributes(entry)
         transaction.commit()
         self._queue.finish(ends, lambda: self._catalog.update(uid, primary_key=primary_key))
-        self._catalog.reload(uid)
 
     def _add_one(self, task: Row, primary_key: str | None, transaction: Transaction) -> tuple[str | None, int]:
         request = task["request"]
@@ -106,7 +106,6 @@ class Processor:
         transaction.commit()
         end = Finish(task["uid"], "succeeded", {**task["details"], "deletedDocuments": deleted})
         self._queue.finish([end], lambda: self._catalog.update(entry.uid))
-        self._catalog.reload(entry.uid)
 
     # settings and indexes
 
@@ -124,7 +123,6 @@ class Processor:
         self._queue.finish(
             [Finish(task["uid"], "succeeded")], lambda: self._catalog.update(uid, settings=explicit, folder=folder)
         )
-        self._catalog.reload(uid)
         if engine is not entry.engine:
             self._catalog.discard(entry.engine)
 
@@ -152,16 +150,15 @@ class Processor:
         def change() -> None:
             self._catalog.update(entry.uid, primary_key=primary_key or entry.primary_key)
             if new_uid and new_uid != entry.uid:
-                self._state.run("UPDATE indexes SET uid = ? WHERE uid = ?", [new_uid, entry.uid])
+                self._catalog.rename([(entry.uid, new_uid)])
 
         self._queue.finish([Finish(task["uid"], "succeeded")], change)
-        self._catalog.renamed(entry.uid, new_uid or entry.uid)
 
     def _delete_index(self, task: Row) -> None:
         entry = self._existing(task)
         end = Finish(task["uid"], "succeeded", {"deletedDocuments": entry.engine.snapshot().searcher.num_docs})
-        self._queue.finish([end], lambda: _ignore(self._state.run("DELETE FROM indexes WHERE uid = ?", [entry.uid])))
-        self._catalog.drop(entry.uid)
+        self._queue.finish([end], lambda: self._catalog.delete(entry.uid))
+        self._catalog.discard(entry.engine)
 
     def _swap_indexes(self, task: Row) -> None:
         pairs = [(swap["indexes"][0], swap["indexes"][1], bool(swap.get("rename"))) for swap in task["request"]["swaps"]]
@@ -179,14 +176,8 @@ class Processor:
         if taken:
             raise ApiError("index_already_exists", f"Index `{taken[0]}` already exists.")
 
-        def change() -> None:
-            for left, right, _ in pairs:
-                for before, after in ((left, "\x00swap"), (right, left), ("\x00swap", right)):
-                    self._state.run("UPDATE indexes SET uid = ? WHERE uid = ?", [after, before])
-
-        self._queue.finish([Finish(task["uid"], "succeeded")], change)
-        for left, right, rename in pairs:
-            self._catalog.renamed(left, right) if rename else self._catalog.swapped(left, right)
+        moves = [move for left, right, _ in pairs for move in ((left, right), (right, left))]
+        self._queue.finish([Finish(task["uid"], "succeeded")], lambda: self._catalog.rename(moves))
 
     # tasks
 
@@ -203,10 +194,6 @@ class Processor:
 
     def _existing(self, task: Row) -> IndexEntry:
         return self._catalog.get(task["index_uid"])
-
-
-def _ignore(value: Any) -> None:
-    """For lambdas that are called for what they do."""
 
 
 def _nothing_done(task: Row) -> dict[str, Any] | None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from archiver.search.embedded.text import Segmenter
+from archiver.search.embedded.text import Segmenter, is_unspaced
 
 _PIECE = re.compile(r'(?P<minus>(?<!\S)-)?(?:"(?P<quoted>[^"]*)(?:"|$)|(?P<plain>[^\s"]+))')
 MAX_UNITS = 64
@@ -59,8 +59,9 @@ def parse_query(text: str, settings: Mapping[str, Any], segmenter: Segmenter) ->
         end_of_last = match.end()
         units.append(Unit(words, quoted=quoted))
     units = _without_stop_words(units, settings["stopWords"], segmenter)[:MAX_UNITS]
-    if units and end_of_last == len(text) and not units[-1].quoted and settings["prefixSearch"] != "disabled":
-        units[-1] = replace(units[-1], prefix=True)
+    if units and end_of_last == len(text) and settings["prefixSearch"] != "disabled":
+        last = units[-1]
+        units[-1] = replace(last, prefix=not last.quoted and not is_unspaced(last.words[-1]))
     synonyms = _folded_synonyms(settings["synonyms"], segmenter)
     with_typos = [replace(unit, typos=typos_for(unit, settings["typoTolerance"])) for unit in units]
     return ParsedQuery(tuple(_with_synonyms(with_typos, synonyms)), tuple(negatives))

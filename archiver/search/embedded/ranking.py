@@ -21,11 +21,14 @@ ATTRIBUTE_STEPS = 7
 PROXIMITY_STEPS = 2
 PROXIMITY_SLOP = 4
 PROXIMITY_PAIRS = 6
+# words that so many documents have are not ranked by how near they stand; up to the smaller number also at some distance
+NEAR_DOCUMENTS = 20_000
+SLOPPY_DOCUMENTS = 4_000
 PROXIMITY_ATTRIBUTES = 12
 PREFIX_ATTRIBUTES = 8
 # a word that so many documents have as it was typed is not looked for with typos: they would add noise and cost
-ENOUGH_FOR_NO_TYPO = 1000
-ENOUGH_FOR_ONE_TYPO = 100
+ENOUGH_FOR_NO_TYPO = 200
+ENOUGH_FOR_ONE_TYPO = 20
 _SAME_AS = {"attributeRank": "attribute"}
 _SCORED = ("words", "typo", "proximity", "attribute", "exactness")
 
@@ -164,23 +167,27 @@ class Ranker:
             if step <= 0:
                 break
             found.append((step, self._run(f"t.{name}", unit.words)))
-            if unit.prefix and unit.word is not None and rank < PREFIX_ATTRIBUTES:
+            # beginnings of words are not looked up once more in long texts: many documents have them
+            if unit.prefix and unit.word is not None and rank < PREFIX_ATTRIBUTES and name not in self.snapshot.attributes.long:
                 found.append((step, self._fuzzy(f"t.{name}", unit.word, 0, prefix=True)))
         return found
 
     def _near(self, left: Unit, right: Unit, weight: int) -> list[Query]:
         """Both side by side, or a few words apart."""
+        rarest = min(self._frequency(left), self._frequency(right))
+        if rarest > NEAR_DOCUMENTS:
+            return []
         options: list[Query] = []
-        words = list(left.words + right.words)
+        words: list[str | tuple[int, str]] = [*left.words, *right.words]
+        schema = self.snapshot.schema
         for name in self.attributes[:PROXIMITY_ATTRIBUTES]:
             field = f"t.{name}"
-            options.append(Query.const_score_query(Query.phrase_query(self.snapshot.schema, field, words), float(2 * weight)))  # type: ignore[arg-type]
-            options.append(
-                Query.const_score_query(Query.phrase_query(self.snapshot.schema, field, words, PROXIMITY_SLOP), float(weight))  # type: ignore[arg-type]
-            )
+            options.append(Query.const_score_query(Query.phrase_query(schema, field, words), float(2 * weight)))
+            if rarest <= SLOPPY_DOCUMENTS:
+                sloppy = Query.phrase_query(schema, field, words, PROXIMITY_SLOP)
+                options.append(Query.const_score_query(sloppy, float(weight)))
             if right.prefix:
-                prefixed = Query.phrase_prefix_query(self.snapshot.schema, field, words)  # type: ignore[arg-type]
-                options.append(Query.const_score_query(prefixed, float(2 * weight)))
+                options.append(Query.const_score_query(Query.phrase_prefix_query(schema, field, words), float(2 * weight)))
         return options
 
     def _matching(self, unit: Unit) -> Query:
@@ -225,8 +232,9 @@ class Ranker:
         """How many typos are worth looking for, by how often the word is there as typed."""
         if not unit.typos or self.degraded:
             return 0
-        as_typed = self._prefixed(unit) if unit.prefix else self._exact(unit)
-        if self.snapshot.count(as_typed) >= ENOUGH_FOR_NO_TYPO:
+        if self._frequency(unit) >= ENOUGH_FOR_NO_TYPO:
+            return 0
+        if unit.prefix and self.snapshot.count(self._prefixed(unit)) >= ENOUGH_FOR_NO_TYPO:
             return 0
         if unit.typos == 2 and self.snapshot.count(self._misspelt(unit, 1)) >= ENOUGH_FOR_ONE_TYPO:
             return 1
@@ -234,14 +242,17 @@ class Ranker:
 
     def _fields(self, words: tuple[str, ...]) -> list[str]:
         if len(words) == 1 and not self.restricted:
-            return ["w"]
+            return ["w", *(f"t.{name}" for name in self.snapshot.attributes.long if name in self.attributes)]
         return [f"t.{name}" for name in self.attributes]
 
     def _fuzzy(self, field: str, word: str, distance: int, *, prefix: bool) -> Query:
         return Query.fuzzy_term_query(self.snapshot.schema, field, word, distance, True, prefix)
 
     def _frequency(self, unit: Unit) -> int:
-        return self.snapshot.count(self._exact(unit))
+        """How many documents have the unit: for a single word from the dictionaries, which is nearly right and free."""
+        if unit.word is None:
+            return self.snapshot.count(self._exact(unit))
+        return max((self.snapshot.searcher.doc_freq(field, unit.word) for field in self._fields(unit.words)), default=0)
 
 
 def any_of(queries: list[Query]) -> Query:

@@ -4,7 +4,8 @@ Fields of every index (an attribute is called by its short id in them, see `Attr
 
 id      the primary key, whole              seq   the order of first arrival, a column
 t       JSON: words of each searchable attribute, with positions
-w       the words of all searchable attributes together, without positions: prefixes and typos are looked up here, once
+w       the words of the searchable attributes together, without positions: prefixes and typos are looked up here, and not in
+        each attribute; the words of long attributes (`Attributes.long`, two at most) are in `t` only, and looked up there
 f       JSON: values of filterable attributes, `s` + folded text or a number, also as columns (facets)
 m       marks, separated by spaces: `t:` top-level attribute, and of filterable ones `e:` exists, `n:` null, `y:` empty
 raw     the document itself, stored once
@@ -23,13 +24,16 @@ from archiver.search.embedded.plan import Plan
 from archiver.search.embedded.text import fold_value
 
 _COLUMN_TEXT = 256
+_LONG_TEXT = 1_000
+_MAX_LONG = 2
 
 
 class Attributes:
     """Short ids of attribute paths, given at first sight and never reused."""
 
-    def __init__(self, names: list[str], folded: set[str]) -> None:
+    def __init__(self, names: list[str], folded: set[str], long: list[str]) -> None:
         self.names = names
+        self.long = long  # short ids of attributes with long texts
         self.ids = {name: f"a{place}" for place, name in enumerate(names)}
         self.folded = folded  # attributes with values that are not written as they are compared
         self.originals: dict[tuple[str, str], str] = {}  # folded values as they were written, as far as somebody asked
@@ -42,6 +46,11 @@ class Attributes:
             self.names.append(name)
             self.changed = True
         return found
+
+    def note_long(self, name: str) -> None:
+        if name not in self.long and len(self.long) < _MAX_LONG:
+            self.long.append(name)
+            self.changed = True
 
     def note_folded(self, name: str) -> None:
         if name not in self.folded:
@@ -108,6 +117,8 @@ class RowBuilder:
                 texts = self._texts(leaves.values)
                 if texts:
                     words[route.name] = texts
+                    if len(texts[0]) > _LONG_TEXT:
+                        self._attributes.note_long(route.name)
             if route.filterable:
                 marks.append(route.marks[leaves.null + 2 * leaves.empty])
                 found = self._filter_values(route.name, leaves.values)
@@ -118,7 +129,8 @@ class RowBuilder:
         row.add_text("m", " ".join(marks))
         if words:
             row.add_json("t", words)
-            row.add_text("w", "\n".join(["\n".join(texts) for texts in words.values()]))
+            long = self._attributes.long
+            row.add_text("w", "\n".join(["\n".join(texts) for name, texts in words.items() if name not in long]))
         if values:
             row.add_json("f", values)
         return row

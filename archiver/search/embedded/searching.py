@@ -15,7 +15,7 @@ from archiver.search.embedded.facets import distribution, document_values, facet
 from archiver.search.embedded.filters import available, compile_filter
 from archiver.search.embedded.formatting import Formatter
 from archiver.search.embedded.matching import Matcher
-from archiver.search.embedded.ordering import Hit, parse_sort, sorted_hits, stages
+from archiver.search.embedded.ordering import Hit, SortKey, by_arrival, parse_sort, sorted_hits, stages
 from archiver.search.embedded.plan import covered
 from archiver.search.embedded.query_terms import ParsedQuery, parse_query
 from archiver.search.embedded.ranking import RankedQuery, Ranker
@@ -35,6 +35,9 @@ class Prepared:
     ranked: RankedQuery
     scored: Query
     matching: Query
+    sort_keys: list[SortKey]
+    facet_names: list[str]
+    degraded: bool
 
 
 @dataclass(slots=True)
@@ -53,13 +56,16 @@ def prepare(entry: IndexEntry, request: SearchRequest, *, rules_filter: Any = No
     ranked = _ranker(entry, snapshot, request, degraded=degraded).build(parsed, request.matching_strategy)
     narrowing = [Query.const_score_query(one, 0.0) for one in filters if one is not None]
     return Prepared(
-        entry,
-        snapshot,
-        request,
-        ranked.parsed,
-        ranked,
-        _narrowed(ranked.scored, narrowing),
-        _narrowed(ranked.matching, narrowing),
+        entry=entry,
+        snapshot=snapshot,
+        request=request,
+        parsed=ranked.parsed,
+        ranked=ranked,
+        scored=_narrowed(ranked.scored, narrowing),
+        matching=_narrowed(ranked.matching, narrowing),
+        sort_keys=parse_sort(entry, request.sort),
+        facet_names=facet_attributes(snapshot, request.facets or []),
+        degraded=degraded,
     )
 
 
@@ -122,8 +128,8 @@ def run(prepared: Prepared) -> dict[str, Any]:
     else:
         answer.update(limit=request.limit, offset=request.offset, estimatedTotalHits=found.total)
     if request.facets is not None:
-        names = facet_attributes(entry, prepared.snapshot, request.facets)
-        answer["facetDistribution"], answer["facetStats"] = distribution(entry, prepared.snapshot, prepared.matching, names)
+        counts, stats = distribution(entry, prepared.snapshot, prepared.matching, prepared.facet_names)
+        answer.update(facetDistribution=counts, facetStats=stats)
     answer["processingTimeMs"] = int((time.perf_counter() - begun) * 1000)
     return answer
 
@@ -147,17 +153,26 @@ def find(prepared: Prepared, offset: int, limit: int) -> Found:
         kept = _above_threshold(prepared)
         found = Found(kept[offset : offset + limit], len(kept))
     else:
-        total = prepared.snapshot.count(prepared.matching)
-        found = Found(_ordered(prepared, total, offset, limit) if limit and offset < total else [], total)
+        found = _window(prepared, offset, limit)
     if cap is not None:
         found.total = min(found.total, cap)
     return found
 
 
+def _window(prepared: Prepared, offset: int, limit: int) -> Found:
+    """One stretch of the hits. A ranked search counts them by the way; others count first."""
+    snapshot = prepared.snapshot
+    if limit and not prepared.parsed.is_placeholder and not stages(prepared.entry, prepared.sort_keys, prepared.ranked.scale):
+        result = snapshot.searcher.search(prepared.scored, limit, offset=offset)
+        hits = [Hit(address, score) for score, address in by_arrival(snapshot, result.hits)]
+        return Found(hits, result.count)  # type: ignore[attr-defined]
+    total = snapshot.count(prepared.matching)
+    return Found(_ordered(prepared, total, offset, limit) if limit and offset < total else [], total)
+
+
 def _ordered(prepared: Prepared, total: int, offset: int, limit: int) -> list[Hit]:
     snapshot = prepared.snapshot
-    keys = parse_sort(prepared.entry, prepared.request.sort)
-    plan = stages(prepared.entry, keys, prepared.ranked.scale)
+    plan = stages(prepared.entry, prepared.sort_keys, prepared.ranked.scale)
     if plan:
         return sorted_hits(snapshot, prepared.ranked, prepared.scored, plan, total, offset, limit)
     if prepared.parsed.is_placeholder:
@@ -166,7 +181,7 @@ def _ordered(prepared: Prepared, total: int, offset: int, limit: int) -> list[Hi
         )
         return [Hit(address, None) for _, address in found.hits]
     found = snapshot.searcher.search(prepared.scored, limit, count=False, offset=offset)
-    return [Hit(address, score) for score, address in found.hits]
+    return [Hit(address, score) for score, address in by_arrival(snapshot, found.hits)]
 
 
 def _above_threshold(prepared: Prepared) -> list[Hit]:

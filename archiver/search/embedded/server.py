@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 import socket
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import uvicorn
@@ -42,7 +45,22 @@ def serve(
         )
         if ready is not None:
             ready(f"http://{_bracketed(host)}:{listener.getsockname()[1]}")
-        uvicorn.Server(config).run(sockets=[listener])
+        with _signals_end_cleanly():
+            uvicorn.Server(config).run(sockets=[listener])
+
+
+@contextmanager
+def _signals_end_cleanly() -> Iterator[None]:
+    """uvicorn raises the signal that stopped it once more, after its clean stop; that must not end the process."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _listen(host: str, port: int) -> socket.socket:

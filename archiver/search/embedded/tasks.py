@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,8 +25,10 @@ COLUMNS = (
     "uid, batch_uid, index_uid, type, status, request, details, error, canceled_by, enqueued_at, started_at, finished_at,"
     " payload_bytes, custom_metadata"
 )
+_RESERVE_BYTES = 2_000_000
+_KEPT_TASKS = 1_000_000
 _FIRST = ("taskCancelation", "taskDeletion")
-MAX_BATCH_BYTES = 48_000_000
+MAX_BATCH_BYTES = 24_000_000
 MAX_BATCH_TASKS = 2_000
 
 
@@ -46,6 +49,7 @@ class TaskQueue:
         self._state = state
         self._spool = spool
         self._spool.mkdir(parents=True, exist_ok=True)
+        self._reserve = spool.parent / "reserve"
         self.on_new: Callable[[], None] = lambda: None
 
     def enqueue(
@@ -128,6 +132,17 @@ class TaskQueue:
 
     def finish(self, ends: list[Finish], also: Callable[[], None] | None = None) -> None:
         """Ends tasks and applies `also` in one transaction, then removes their payloads."""
+        try:
+            self._finish(ends, also)
+        except sqlite3.OperationalError:
+            if not self._reserve.exists():
+                raise
+            self._reserve.unlink()  # on a full disk it makes the room to say so
+            self._finish(ends, also)
+        for end in ends:
+            self._file(end.uid).unlink(missing_ok=True)
+
+    def _finish(self, ends: list[Finish], also: Callable[[], None] | None) -> None:
         finished_at = moment.now()
         with self._state.transaction():
             if also is not None:
@@ -139,8 +154,6 @@ class TaskQueue:
                 if end.error is not None:
                     values["error"] = dict(end.error)
                 self._state.update("tasks", "uid", end.uid, values)
-        for end in ends:
-            self._file(end.uid).unlink(missing_ok=True)
 
     def cancel(self, uids: list[int], canceled_by: int) -> int:
         """Takes waiting tasks out of the queue."""
@@ -162,12 +175,21 @@ class TaskQueue:
             for uid in uids
         )
 
+    def prune(self) -> None:
+        """Forgets the oldest finished tasks beyond a million."""
+        self._state.run(
+            "DELETE FROM tasks WHERE status IN ('succeeded', 'failed', 'canceled') AND uid <= (SELECT max(uid) FROM tasks) - ?",
+            [_KEPT_TASKS],
+        )
+
     def is_busy(self, index_uid: str) -> bool:
         return self._state.one("SELECT 1 FROM tasks WHERE status = 'processing' AND index_uid = ?", [index_uid]) is not None
 
     def recover(self) -> None:
         """After a start: what was being done is done again, and files without a task go."""
         self._state.run("UPDATE tasks SET status = 'enqueued', started_at = NULL, batch_uid = NULL WHERE status = 'processing'")
+        if not self._reserve.exists():
+            self._reserve.write_bytes(bytes(_RESERVE_BYTES))
         waiting = {str(row["uid"]) for row in self._state.all("SELECT uid FROM tasks WHERE status = 'enqueued'")}
         for file in self._spool.iterdir():
             if file.stem not in waiting or file.suffix != ".payload":

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from bisect import bisect_right
 from dataclasses import dataclass
 from functools import cache, lru_cache
 
@@ -56,6 +57,7 @@ _LETTER = f"[^\\W_{_UNSPACED}]|[{_VOWEL_SIGNS}]"
 WORD = re.compile(
     f"[{_UNSPACED}]|(?:{_LETTER})(?:{_LETTER}|[\u0300-\u036f\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0670\u00ad])*"
 )
+_NON_ASCII = re.compile("[^\x00-\x7f]+")
 _IRREGULAR = "\ue000"
 _STAND_INS = 0xA500  # letters of a script that mail hardly ever has, one for each sign that a setting makes part of words
 
@@ -91,12 +93,55 @@ class _Aligned(dict[int, str]):
 _ALIGNED = _Aligned()
 
 
-def aligned(text: str) -> str | None:
-    """The text folded so that every character keeps its place; None where that can't be done."""
+@dataclass(frozen=True, slots=True)
+class FoldedText:
+    """A folded text that knows where its characters come from.
+
+    `starts` are places in the folded text from which on the distance to the original is another one, `origins` the places in
+    the original that belong to them.
+    """
+
+    text: str
+    starts: tuple[int, ...] = ()
+    origins: tuple[int, ...] = ()
+
+    def origin(self, place: int) -> int:
+        if not self.starts:
+            return place
+        number = bisect_right(self.starts, place) - 1
+        found = self.origins[number] + place - self.starts[number]
+        return min(found, self.origins[number + 1]) if number + 1 < len(self.origins) else found
+
+
+def folded_text(text: str) -> FoldedText:
     if text.isascii():
-        return text.lower()
-    folded = text.translate(_ALIGNED)
-    return None if _IRREGULAR in folded else folded
+        return FoldedText(text.lower())
+    lowered = text.lower()
+    if len(lowered) == len(text):  # only what is not ASCII is left to fold, mostly a few characters
+        folded = _NON_ASCII.sub(lambda match: match.group().translate(_ALIGNED), lowered)
+    else:
+        folded = text.translate(_ALIGNED)
+    place = folded.find(_IRREGULAR)
+    if place < 0:
+        return FoldedText(folded)
+    parts: list[str] = []
+    starts, origins = [0], [0]
+    length = done = 0
+    while place >= 0:
+        replaced = _fold(text[place]).strip()
+        parts.extend((folded[done:place], replaced))
+        length += place - done + len(replaced)
+        done = place + 1
+        starts.extend((length - len(replaced), length))
+        origins.extend((place, done))
+        place = folded.find(_IRREGULAR, done)
+    parts.append(folded[done:])
+    return FoldedText("".join(parts), tuple(starts), tuple(origins))
+
+
+def is_unspaced(word: str) -> bool:
+    """A character of a script without spaces, which is a word of its own and has no longer forms."""
+    return len(word) == 1 and _UNSPACED_CHAR.match(word) is not None
 
 
 def joins(char: str) -> bool:

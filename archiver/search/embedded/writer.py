@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import sqlite3
 import threading
 
 from archiver.search.embedded.catalog import Catalog
@@ -14,6 +15,7 @@ from archiver.search.embedded.tasks import TaskQueue
 
 log = logging.getLogger("archiver.search")
 IDLE_SECONDS = 10.0
+RETRY_SECONDS = 5.0
 
 
 class Writer:
@@ -45,11 +47,13 @@ class Writer:
 
     def _run(self) -> None:
         while not self._stopping:
+            self._catalog.replace_lost()
             batch = self._queue.next_batch()
             if batch:
                 self._work(batch)
             elif not self._wait():
                 self._catalog.rest()
+                self._queue.prune()
         self._catalog.close()
 
     def _wait(self) -> bool:
@@ -65,22 +69,28 @@ class Writer:
             self._queue.start(batch)
             self._processor.run(batch)
         except ApiError as error:
-            self._processor.fail(batch, error)
+            self._fail(batch, error)
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:  # the thread must survive; a panic in Rust is a BaseException
             log.exception("batch_failed first_task=%s", batch[0]["uid"])
-            self._processor.fail(batch, as_api_error(error))
+            self._fail(batch, as_api_error(error))
+
+    def _fail(self, batch: list[Row], error: ApiError) -> None:
+        """Records the failure. When not even that can be written, the batch stays in the queue and is tried again later."""
+        try:
+            self._processor.fail(batch, error)
+        except (sqlite3.Error, OSError):
+            log.exception("failure_not_recorded first_task=%s", batch[0]["uid"])
+            with self._news:
+                self._news.wait_for(lambda: self._stopping, RETRY_SECONDS)
 
 
 def as_api_error(error: BaseException) -> ApiError:
     """A full disk is named as such; everything else is an internal error with its text."""
     text = str(error)
-    if (
-        (isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT))
-        or "No space left" in text
-        or "os error 28" in text
-    ):
+    full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    if full or any(sign in text for sign in ("No space left", "os error 28", "disk is full")):
         return ApiError(
             "no_space_left_on_device", "There is no more space left on the device. Consider increasing the size of the disk."
         )

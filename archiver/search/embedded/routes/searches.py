@@ -31,7 +31,8 @@ def multi_search(call: Call) -> Answer:
     queries = parse_queries(body)
     if body.get("federation") is not None:
         federation = check_federation(body["federation"], queries)
-        return Answer(federated(federation, queries, lambda uid, request: _prepared(call, uid, request)))
+        answer = federated(federation, queries, lambda uid, request: _prepared(call, uid, request))
+        return Answer({**answer, "degraded": True} if call.late else answer)
     results: list[dict[str, Any]] = []
     for place, (uid, request, _) in enumerate(queries):
         try:

@@ -1,0 +1,131 @@
+"""The files inside archives and mail, one after the other, within limits on their number and size."""
+
+import bz2
+import gzip
+import lzma
+import tarfile
+import zipfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from io import BytesIO
+from typing import IO, cast
+
+import py7zr
+from py7zr.exceptions import ArchiveError, PasswordRequired
+
+from archiver.extract import limits
+from archiver.extract.extraction import Refused, State
+from archiver.mail.message import Message, read_message
+
+ARCHIVES = frozenset({"zip", "tar", "7z", "gzip", "bzip2", "xz"})
+
+
+@dataclass(slots=True)
+class Budget:
+    """What may still be unpacked, over all levels."""
+
+    bytes_left: int = limits.ARCHIVE_BYTES
+    files_left: int = limits.ARCHIVE_FILES
+
+    def take(self, size: int) -> None:
+        self.bytes_left -= size
+        self.files_left -= 1
+        if self.bytes_left < 0:
+            raise Refused(State.TOO_LARGE, "unpacks to more than the limit")
+        if self.files_left < 0:
+            raise Refused(State.TOO_LARGE, "holds more files than the limit")
+
+    def read(self, source: IO[bytes]) -> bytes:
+        """Reads a stream without trusting what its archive says about its size."""
+        content = source.read(self.bytes_left + 1)
+        self.take(len(content))
+        return content
+
+
+File = tuple[str, bytes]
+_OPENERS: dict[str, Callable[[BytesIO], IO[bytes]]] = {
+    "gzip": lambda data: cast(IO[bytes], gzip.GzipFile(fileobj=data)),
+    "bzip2": bz2.BZ2File,
+    "xz": lzma.LZMAFile,
+}
+
+
+def unpack(kind: str, data: bytes, name: str, budget: Budget) -> Iterator[File]:
+    if kind == "zip":
+        return _zip(data, budget)
+    if kind == "7z":
+        return _seven_zip(data, budget)
+    if kind == "tar":
+        return _tar(data, budget)
+    return _compressed(kind, data, name, budget)
+
+
+def _zip(data: bytes, budget: Budget) -> Iterator[File]:
+    try:
+        with zipfile.ZipFile(BytesIO(data)) as archive:
+            for entry in archive.infolist():
+                if entry.is_dir():
+                    continue
+                if entry.flag_bits & 1:
+                    raise Refused(State.ENCRYPTED, "needs a password")
+                with archive.open(entry) as source:
+                    yield entry.filename, budget.read(source)
+    except (zipfile.BadZipFile, EOFError, ValueError, NotImplementedError, lzma.LZMAError) as error:
+        raise Refused(State.BROKEN, f"zip: {error}") from error
+
+
+def _tar(data: bytes, budget: Budget) -> Iterator[File]:
+    try:
+        with tarfile.open(fileobj=BytesIO(data), mode="r:") as archive:
+            for entry in archive:
+                source = archive.extractfile(entry) if entry.isfile() else None
+                if source is not None:
+                    yield entry.name, budget.read(source)
+    except (tarfile.TarError, EOFError) as error:
+        raise Refused(State.BROKEN, f"tar: {error}") from error
+
+
+def _seven_zip(data: bytes, budget: Budget) -> Iterator[File]:
+    try:
+        with py7zr.SevenZipFile(BytesIO(data)) as archive:
+            if archive.needs_password():
+                raise Refused(State.ENCRYPTED, "needs a password")
+            entries = [entry for entry in archive.list() if not entry.is_directory]
+            for entry in entries:
+                budget.take(entry.uncompressed)
+            factory = py7zr.io.BytesIOFactory(limits.ARCHIVE_BYTES)
+            archive.extractall(factory=factory)  # noqa: S202 - into memory, each file within the limit
+            for entry in entries:
+                content = factory.products.get(entry.filename)
+                if content is not None:
+                    yield entry.filename, content.read()
+    except PasswordRequired as error:
+        raise Refused(State.ENCRYPTED, "needs a password") from error
+    except (ArchiveError, lzma.LZMAError, EOFError, ValueError) as error:
+        raise Refused(State.BROKEN, f"7z: {error}") from error
+
+
+def _compressed(kind: str, data: bytes, name: str, budget: Budget) -> Iterator[File]:
+    inner = name.rpartition("/")[2]
+    for suffix, replacement in ((".tgz", ".tar"), (".gz", ""), (".bz2", ""), (".xz", "")):
+        if inner.lower().endswith(suffix):
+            inner = inner[: -len(suffix)] + replacement
+            break
+    try:
+        with _OPENERS[kind](BytesIO(data)) as source:
+            yield inner, budget.read(source)
+    except (OSError, EOFError, lzma.LZMAError, ValueError) as error:
+        raise Refused(State.BROKEN, f"{kind}: {error}") from error
+
+
+def open_mail(data: bytes, budget: Budget) -> tuple[Message, Iterator[File]]:
+    """A message and its files; the messages inside it are part of its text already."""
+    message = read_message(data)
+
+    def files() -> Iterator[File]:
+        for attachment in message.attachments:
+            if not attachment.is_message:
+                budget.take(attachment.size_bytes)
+                yield attachment.name or "attachment", attachment.content
+
+    return message, files()

@@ -1,0 +1,124 @@
+"""What a file is, by its content. Names and declared types are only asked where the content leaves a choice."""
+
+import re
+import zipfile
+from io import BytesIO
+
+_MAGIC: tuple[tuple[int, bytes, str], ...] = (
+    (0, b"\x89PNG\r\n\x1a\n", "image"),
+    (0, b"\xff\xd8\xff", "image"),
+    (0, b"GIF8", "image"),
+    (0, b"II*\0", "image"),
+    (0, b"MM\0*", "image"),
+    (0, b"BM", "image"),
+    (8, b"WEBP", "image"),
+    (0, b"7z\xbc\xaf\x27\x1c", "7z"),
+    (0, b"\x1f\x8b", "gzip"),
+    (0, b"BZh", "bzip2"),
+    (0, b"\xfd7zXZ\0", "xz"),
+    (0, b"Rar!\x1a\x07", "rar"),
+    (0, b"\x28\xb5\x2f\xfd", "zstd"),
+    (0, b"MZ", "program"),
+    (0, b"\x7fELF", "program"),
+    (0, b"ID3", "audio"),
+    (0, b"OggS", "audio"),
+    (0, b"RIFF", "media"),
+    (4, b"ftyp", "media"),
+    (0, b"\x1aE\xdf\xa3", "media"),
+    (0, b"wOF", "font"),
+    (0, b"\xca\xfe\xba\xbe", "program"),
+    (0, b"!BDN", "pst"),
+)
+_OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
+# Streams of an OLE file (MS-CFB): names are UTF-16 in its directory.
+_OLE_STREAMS: tuple[tuple[str, str], ...] = (
+    ("EncryptedPackage", "encrypted"),
+    ("__properties_version1.0", "msg"),
+    ("WordDocument", "doc"),
+    ("PowerPoint Document", "ppt"),
+    ("Workbook", "xls"),
+    ("Book", "xls"),
+)
+_ODF = {
+    b"application/vnd.oasis.opendocument.text": "odt",
+    b"application/vnd.oasis.opendocument.spreadsheet": "ods",
+    b"application/vnd.oasis.opendocument.presentation": "odp",
+    b"application/epub+zip": "epub",
+}
+_HTML = re.compile(rb"(?i)<(?:!doctype html|html|head|body|table|div|meta)\b")
+_MAIL_FIELD = re.compile(
+    rb"(?im)^(?:received|return-path|from|to|subject|date|message-id|mime-version|delivered-to|x-[a-z-]+|content-type):"
+)
+_CONTROLS = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
+
+
+def detect_kind(data: bytes, name: str = "", declared_type: str = "") -> str:
+    """A short word: pdf, docx, …, text, html, image, zip, …, or `binary` for what is none of them."""
+    if data.startswith(b"%PDF-"):
+        return "pdf"
+    if data.startswith(b"ustar", 257):
+        return "tar"
+    if data.startswith((b"PK\x03\x04", b"PK\x05\x06")):
+        return _zip_kind(data)
+    if data.startswith(_OLE):
+        return _ole_kind(data)
+    if data[:6].lower().lstrip().startswith(b"{\\rtf"):
+        return "rtf"
+    if b"%PDF-" in data[:1024]:  # readers accept rubbish before it (ISO 32000, annex H)
+        return "pdf"
+    text = _text_kind(data, name, declared_type)
+    if text:
+        return text
+    for offset, magic, kind in _MAGIC:
+        if data.startswith(magic, offset):
+            return kind
+    return "binary"
+
+
+def _zip_kind(data: bytes) -> str:
+    try:
+        with zipfile.ZipFile(BytesIO(data)) as archive:
+            names = archive.namelist()[:2000]
+            if "mimetype" in names and archive.getinfo("mimetype").file_size < 200:
+                kind = _ODF.get(archive.read("mimetype").strip())
+                if kind:
+                    return kind
+    except (zipfile.BadZipFile, OSError, ValueError, KeyError, RuntimeError, NotImplementedError):
+        return "zip"
+    if "[Content_Types].xml" in names:
+        for folder, kind in (("word/", "docx"), ("xl/", "xlsx"), ("ppt/", "pptx")):
+            if any(entry.startswith(folder) for entry in names):
+                return kind
+    return "zip"
+
+
+def _ole_kind(data: bytes) -> str:
+    for stream, kind in _OLE_STREAMS:
+        if stream.encode("utf-16-le") in data:
+            return kind
+    return "ole"
+
+
+def _text_kind(data: bytes, name: str, declared_type: str) -> str:
+    head = data[:65536]
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+        head = head.decode("utf-16", "replace").encode()
+    elif _CONTROLS.search(head[:8192]) or (not data.strip()):
+        return "text" if data and not data.strip() else ""
+    start = head[:4096].lstrip(b"\xef\xbb\xbf \t\r\n")
+    if start[:15].upper() == b"BEGIN:VCALENDAR":
+        return "calendar"
+    if start[:11].upper() == b"BEGIN:VCARD":
+        return "vcard"
+    if _HTML.search(start[:1024]) and start.startswith(b"<"):
+        return "html"
+    if start.startswith(b"<?xml"):
+        return "xml"
+    if len(_MAIL_FIELD.findall(start)) >= 2 and re.match(rb"(?:From |[!-9;-~]+:)", start):
+        return "mail"
+    if name.lower().endswith((".csv", ".tsv")) or declared_type == "text/csv":
+        return "csv"
+    if name.lower().endswith((".htm", ".html")) and b"<" in start:
+        return "html"
+    # Eight-bit text in some charset, or something binary that happens to have no control characters
+    return "text" if head.isascii() or len(re.findall(rb"[\x80-\xff]", head)) < len(head) * 0.9 else ""

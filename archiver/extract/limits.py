@@ -1,0 +1,16 @@
+"""What one extraction may cost."""
+
+from typing import Final
+
+SECONDS: Final = 60.0
+MEMORY_BYTES: Final = 1 << 30
+TEXT_CHARS: Final = 10_000_000
+INPUT_BYTES: Final = 512 << 20
+
+ARCHIVE_FILES: Final = 1_000
+ARCHIVE_BYTES: Final = 256 << 20  # unpacked, all levels together
+ARCHIVE_DEPTH: Final = 5
+DOCUMENT_BYTES: Final = 400 << 20  # unpacked size of one office document
+
+OCR_PAGES: Final = 50
+OCR_PIXELS: Final = 40_000_000

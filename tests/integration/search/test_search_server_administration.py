@@ -1,0 +1,266 @@
+"""Indexes, settings, tasks, statistics and what is refused, with the official client."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import meilisearch
+import pytest
+import requests
+from meilisearch.errors import MeilisearchApiError
+from meilisearch.index import Index
+from search_process import finished, is_healthy
+
+
+def call(client: meilisearch.Client, method: str, path: str, **more: Any) -> requests.Response:
+    headers = {"Authorization": f"Bearer {client.config.api_key}", **more.pop("headers", {})}
+    return requests.request(method, f"{client.config.url}{path}", headers=headers, timeout=10, **more)
+
+
+def test_health_version_and_stats(client: meilisearch.Client, movies: Index) -> None:
+    assert is_healthy(client.config.url)
+    assert client.is_healthy()
+    assert client.get_version()["pkgVersion"].startswith("1.")
+    stats = client.get_all_stats()
+    assert stats["indexes"][movies.uid]["numberOfDocuments"] == 6
+    assert stats["databaseSize"] > 0
+    own = call(client, "GET", f"/indexes/{movies.uid}/stats").json()
+    assert own["numberOfDocuments"] == movies.get_stats().number_of_documents == 6
+    assert own["fieldDistribution"] == {"genres": 6, "id": 6, "note": 1, "plot": 6, "rating": 6, "title": 6, "year": 6}
+
+
+def test_indexes_are_made_listed_changed_and_removed(client: meilisearch.Client, make_index: Callable[..., Index]) -> None:
+    index = make_index(primary_key="key")
+    assert client.get_index(index.uid).primary_key == "key"
+    assert finished(client, client.create_index(index.uid), "failed").error["code"] == "index_already_exists"
+    finished(client, client.index(index.uid).update(primary_key="other"))
+    assert client.get_index(index.uid).primary_key == "other"
+    assert index.uid in [one.uid for one in client.get_indexes({"limit": 1000})["results"]]
+    assert len(client.get_indexes({"limit": 1, "offset": 0})["results"]) == 1
+    finished(client, client.delete_index(index.uid))
+    with pytest.raises(MeilisearchApiError) as caught:
+        client.get_index(index.uid)
+    assert (caught.value.code, caught.value.status_code) == ("index_not_found", 404)
+    assert finished(client, client.delete_index(index.uid), "failed").error["code"] == "index_not_found"
+    with pytest.raises(MeilisearchApiError, match="invalid_index_uid"):
+        client.create_index("no spaces")
+
+
+def test_swapping_indexes(client: meilisearch.Client, make_index: Callable[..., Index]) -> None:
+    left = make_index([{"id": 1, "text": "left"}], {"filterableAttributes": ["text"]})
+    right = make_index([{"id": 2, "text": "right"}, {"id": 3, "text": "right"}])
+    finished(client, client.swap_indexes([{"indexes": [left.uid, right.uid]}]))
+    assert [hit["id"] for hit in left.search("")["hits"]] == [2, 3]
+    assert [hit["id"] for hit in right.search("", {"filter": "text = left"})["hits"]] == [1]
+    assert left.get_filterable_attributes() == []
+    finished(client, left.add_documents([{"id": 4, "text": "new"}]))
+    assert left.search("new")["estimatedTotalHits"] == 1
+    task = finished(client, client.swap_indexes([{"indexes": [left.uid, "absent"]}]), "failed")
+    assert task.error["code"] == "index_not_found"
+    with pytest.raises(MeilisearchApiError, match="invalid_swap_duplicate_index_found"):
+        client.swap_indexes([{"indexes": [left.uid, left.uid]}])
+
+
+SUB_SETTINGS = [
+    ("displayed-attributes", ["title"], ["*"]),
+    ("searchable-attributes", ["title", "body"], ["*"]),
+    ("filterable-attributes", ["title"], []),
+    ("sortable-attributes", ["title"], []),
+    ("ranking-rules", ["words", "year:desc"], ["words", "typo", "proximity", "attribute", "sort", "exactness"]),
+    ("stop-words", ["a", "the"], []),
+    ("synonyms", {"wolverine": ["logan"]}, {}),
+    ("distinct-attribute", "title", None),
+    ("non-separator-tokens", ["#"], []),
+    ("separator-tokens", ["|"], []),
+    ("dictionary", ["J. K."], []),
+    ("proximity-precision", "byAttribute", "byWord"),
+    ("search-cutoff-ms", 150, None),
+    ("prefix-search", "disabled", "indexingTime"),
+    ("facet-search", False, True),
+]
+
+
+@pytest.mark.parametrize(("part", "value", "default"), SUB_SETTINGS, ids=[part for part, _, _ in SUB_SETTINGS])
+def test_each_setting_is_read_written_and_reset(
+    client: meilisearch.Client, make_index: Callable[..., Index], part: str, value: Any, default: Any
+) -> None:
+    index = make_index([{"id": 1, "title": "x"}])
+    path = f"/indexes/{index.uid}/settings/{part}"
+    assert call(client, "GET", path).json() == default
+    task = call(client, "PUT", path, json=value).json()
+    assert client.wait_for_task(task["taskUid"], interval_in_ms=5).status == "succeeded"
+    assert call(client, "GET", path).json() == value
+    task = call(client, "DELETE", path).json()
+    client.wait_for_task(task["taskUid"], interval_in_ms=5)
+    assert call(client, "GET", path).json() == default
+    assert index.search("x")["estimatedTotalHits"] == 1
+
+
+def test_patched_settings_keep_what_is_not_named(client: meilisearch.Client, make_index: Callable[..., Index]) -> None:
+    index = make_index()
+    finished(client, index.update_typo_tolerance({"minWordSizeForTypos": {"oneTypo": 6}}))
+    finished(client, index.update_typo_tolerance({"disableOnWords": ["x"]}))
+    found = index.get_typo_tolerance()
+    assert (found.min_word_size_for_typos.one_typo, found.min_word_size_for_typos.two_typos) == (6, 9)
+    assert found.disable_on_words == ["x"]
+    finished(client, index.update_faceting_settings({"maxValuesPerFacet": 200}))
+    assert index.get_faceting_settings().max_values_per_facet == 200
+    assert index.get_pagination_settings().max_total_hits == 1000
+    finished(client, index.reset_settings())
+    assert index.get_typo_tolerance().disable_on_words == []
+    assert index.get_settings()["searchableAttributes"] == ["*"]
+
+
+def test_settings_apply_to_documents_that_are_there(client: meilisearch.Client, make_index: Callable[..., Index]) -> None:
+    index = make_index(
+        [{"id": number, "title": f"title {number}", "body": "hidden words", "year": number} for number in range(30)]
+    )
+    assert index.search("hidden")["estimatedTotalHits"] == 30
+    finished(
+        client,
+        index.update_settings(
+            {"searchableAttributes": ["title"], "filterableAttributes": ["year"], "sortableAttributes": ["year"]}
+        ),
+    )
+    assert index.search("hidden")["estimatedTotalHits"] == 0
+    answer = index.search("title", {"filter": "year >= 10", "sort": ["year:desc"], "limit": 3})
+    assert [hit["id"] for hit in answer["hits"]] == [29, 28, 27]
+    assert answer["estimatedTotalHits"] == 20
+    assert [one.id for one in index.get_documents({"limit": 3}).results] == [0, 1, 2], "the order of arrival stays"
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"rankingRules": ["nonsense"]}, "invalid_settings_ranking_rules"),
+        ({"searchableAttributes": "title"}, "invalid_settings_searchable_attributes"),
+        ({"typoTolerance": {"x": 1}}, "invalid_settings_typo_tolerance"),
+        ({"pagination": {"maxTotalHits": -1}}, "invalid_settings_pagination"),
+        ({"faceting": {"sortFacetValuesBy": {"*": "x"}}}, "invalid_settings_faceting"),
+        ({"unknown": 1}, "bad_request"),
+    ],
+)
+def test_wrong_settings_are_refused_at_once(make_index: Callable[..., Index], change: dict[str, Any], code: str) -> None:
+    with pytest.raises(MeilisearchApiError) as caught:
+        make_index().update_settings(change)
+    assert caught.value.code == code
+
+
+def test_tasks_are_listed_filtered_and_paged(client: meilisearch.Client, make_index: Callable[..., Index]) -> None:
+    index = make_index([{"id": 1}])
+    failed = finished(client, index.add_documents([{"x": 1}]), "failed")
+    own = client.get_tasks({"indexUids": [index.uid], "limit": 2})
+    assert [task.uid for task in own.results] == [failed.uid, failed.uid - 1]
+    assert (own.limit, own.from_, own.next_, own.total) == (2, failed.uid, failed.uid - 2, 3)
+    assert [task.uid for task in client.get_tasks({"indexUids": [index.uid], "statuses": ["failed"]}).results] == [failed.uid]
+    types = client.get_tasks({"indexUids": [index.uid], "types": ["indexCreation"]}).results
+    assert [task.type for task in types] == ["indexCreation"]
+    task = client.get_task(failed.uid)
+    assert task.error["code"] == "missing_document_id"
+    assert task.duration.startswith("PT")
+    assert task.enqueued_at <= task.started_at <= task.finished_at
+    assert call(client, "GET", "/tasks?statuses=odd").json()["code"] == "invalid_task_statuses"
+    assert call(client, "GET", "/tasks?afterEnqueuedAt=odd").json()["code"] == "invalid_task_after_enqueued_at"
+    with pytest.raises(MeilisearchApiError, match="task_not_found"):
+        client.get_task(999_999_999)
+
+
+def test_tasks_are_canceled_and_deleted(client: meilisearch.Client, make_index: Callable[..., Index]) -> None:
+    index = make_index([{"id": 1}])
+    last = finished(client, client.cancel_tasks({"indexUids": [index.uid], "statuses": ["enqueued"]}))
+    assert last.details["canceledTasks"] == 0
+    gone = finished(client, client.delete_tasks({"indexUids": [index.uid], "statuses": ["succeeded"]}))
+    assert gone.details["deletedTasks"] == 2
+    assert gone.details["originalFilter"].startswith("?")
+    assert client.get_tasks({"indexUids": [index.uid]}).results == []
+    assert call(client, "DELETE", "/tasks").json()["code"] == "missing_task_filters"
+
+
+def test_batches(client: meilisearch.Client, make_index: Callable[..., Index]) -> None:
+    index = make_index()
+    task = finished(client, index.add_documents([{"id": 1}]))
+    raw = call(client, "GET", f"/tasks/{task.uid}").json()
+    batch = client.get_batch(raw["batchUid"])
+    assert batch.stats["totalNbTasks"] == 1
+    assert batch.stats["indexUids"] == {index.uid: 1}
+    assert client.get_batches({"limit": 1}).results[0].uid >= raw["batchUid"]
+
+
+def test_multi_search(client: meilisearch.Client, make_index: Callable[..., Index], movies: Index) -> None:
+    other = make_index([{"id": 1, "title": "Sea of stars"}])
+    queries = [{"indexUid": movies.uid, "q": "sea"}, {"indexUid": other.uid, "q": "sea", "limit": 1}]
+    answer = client.multi_search(queries)
+    assert [result["indexUid"] for result in answer["results"]] == [movies.uid, other.uid]
+    assert [len(result["hits"]) for result in answer["results"]] == [2, 1]
+    with pytest.raises(MeilisearchApiError, match="index_not_found"):
+        client.multi_search([{"indexUid": "absent", "q": ""}])
+    with pytest.raises(MeilisearchApiError, match=r"queries\[1\]"):
+        client.multi_search([{"indexUid": movies.uid}, {"indexUid": movies.uid, "filter": "x ="}])
+
+
+def test_federated_search_is_a_union_without_doubles(client: meilisearch.Client, movies: Index) -> None:
+    queries = [
+        {"indexUid": movies.uid, "q": "sea"},
+        {"indexUid": movies.uid, "q": "home", "federationOptions": {"weight": 0.5}},
+    ]
+    answer = client.multi_search(queries, {"limit": 2})
+    assert answer["estimatedTotalHits"] == 3
+    assert [hit["_federation"]["queriesPosition"] for hit in answer["hits"]] == [0, 0]
+    everything = client.multi_search(queries, {"limit": 10, "facetsByIndex": {movies.uid: ["year"]}})
+    assert sorted(hit["id"] for hit in everything["hits"]) == [2, 3, 5]
+    assert everything["facetsByIndex"][movies.uid]["distribution"]["year"] == {"2012": 1, "2016": 1, "2017": 1}
+    merged = client.multi_search(queries, {"facetsByIndex": {movies.uid: ["year"]}, "mergeFacets": {}})
+    assert merged["facetStats"]["year"] == {"min": 2012.0, "max": 2017.0}
+    paged = client.multi_search(queries, {"page": 2, "hitsPerPage": 2})
+    assert (paged["totalHits"], paged["totalPages"], len(paged["hits"])) == (3, 2, 1)
+    with pytest.raises(MeilisearchApiError, match="invalid_multi_search_query_pagination"):
+        client.multi_search([{"indexUid": movies.uid, "limit": 3}], {})
+
+
+def test_federated_search_keeps_a_common_order(client: meilisearch.Client, movies: Index) -> None:
+    finished(client, movies.update_ranking_rules(["sort", "words"]))
+    queries = [{"indexUid": movies.uid, "q": word, "sort": ["year:desc"]} for word in ("sea", "home", "road")]
+    hits = client.multi_search(queries, {"limit": 10})["hits"]
+    assert [hit["year"] for hit in hits] == [2017, 2016, 2015, 2012]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "code"),
+    [
+        ("POST", "/indexes/x/documents", b"", 400, "missing_payload"),
+        ("POST", "/indexes/x/documents", b'[{"id": 1}', 400, "malformed_payload"),
+        ("POST", "/indexes/x/documents", b"[5]", 400, "malformed_payload"),
+        ("POST", "/indexes", b"{", 400, "malformed_payload"),
+        ("POST", "/indexes", b"{}", 400, "missing_index_uid"),
+        ("POST", "/indexes/absent/search", b"{}", 404, "index_not_found"),
+        ("POST", "/indexes/x/documents/delete", b"{}", 400, "missing_document_filter"),
+        ("POST", "/swap-indexes", b'[{"indexes": ["a"]}]', 400, "invalid_swap_indexes"),
+        ("GET", "/nowhere", b"", 404, "not_found"),
+        ("GET", "/tasks/abc", b"", 400, "invalid_task_uids"),
+    ],
+)
+def test_errors_in_their_form(client: meilisearch.Client, method: str, path: str, body: bytes, status: int, code: str) -> None:
+    answer = call(client, method, path, data=body, headers={"Content-Type": "application/json"})
+    assert answer.status_code == status
+    found = answer.json()
+    assert set(found) == {"message", "code", "type", "link"}
+    assert found["code"] == code
+    assert found["link"].endswith(f"#{code}")
+
+
+def test_content_types(client: meilisearch.Client) -> None:
+    for given, code in (({}, "missing_content_type"), ({"Content-Type": "text/html"}, "invalid_content_type")):
+        answer = call(client, "POST", "/indexes/x/documents", data=b"[]", headers=given)
+        assert (answer.status_code, answer.json()["code"]) == (415, code)
+
+
+@pytest.mark.usefixtures("embedded_only")
+def test_what_is_not_played_says_so(client: meilisearch.Client, movies: Index) -> None:
+    for method, path in (("POST", "/dumps"), ("POST", "/snapshots"), ("GET", "/network"), ("POST", "/webhooks")):
+        answer = call(client, method, path, json={})
+        assert (answer.status_code, answer.json()["code"]) == (400, "feature_not_enabled")
+    assert call(client, "GET", "/webhooks").json()["results"] == []
+    assert call(client, "GET", "/experimental-features").status_code == 200
+    with pytest.raises(MeilisearchApiError, match="feature_not_enabled"):
+        movies.search("x", {"vector": [0.1]})

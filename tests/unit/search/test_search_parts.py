@@ -1,0 +1,140 @@
+"""Payloads, settings, scores, keys, tasks and the lock."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from archiver.errors import InUse
+from archiver.search.embedded.errors import ApiError
+from archiver.search.embedded.keys import KeyRing, Permit
+from archiver.search.embedded.lock import folder_lock
+from archiver.search.embedded.payload import read_documents, unpack
+from archiver.search.embedded.plan import Plan
+from archiver.search.embedded.ranking import SCORED_UNITS, Scale
+from archiver.search.embedded.settings import DEFAULTS, apply_change, check_change, full_settings
+from archiver.search.embedded.state import State
+from archiver.search.embedded.tasks import Finish, TaskQueue
+
+
+def code_of(call: Any, *arguments: Any) -> str:
+    with pytest.raises(ApiError) as caught:
+        call(*arguments)
+    return caught.value.code
+
+
+def test_bodies_are_unpacked_within_the_limit() -> None:
+    assert unpack(gzip.compress(b"x" * 100), "gzip") == b"x" * 100
+    assert unpack(zstandard.compress(b"x" * 100), "zstd") == b"x" * 100
+    assert code_of(unpack, gzip.compress(b"x" * 1000), "gzip", 500) == "payload_too_large"
+    assert code_of(unpack, zstandard.compress(b"x" * 1000), "zstd", 500) == "payload_too_large"
+    assert code_of(unpack, b"not packed", "gzip") == "malformed_payload"
+    assert code_of(unpack, gzip.compress(b"x" * 1000)[:-9], "gzip") == "malformed_payload"
+    assert code_of(unpack, b"x", "lzma") == "unsupported_media_type"
+
+
+def test_documents_are_read() -> None:
+    assert read_documents(b'{"a": 1}', "json") == [{"a": 1}]
+    assert read_documents(b"[]", "json") == []
+    assert read_documents(b'{"a": 1}\n{"a": 2}', "ndjson") == [{"a": 1}, {"a": 2}]
+    assert read_documents(b"a,b:number\nx,1\n", "csv") == [{"a": "x", "b": 1}]
+    assert code_of(read_documents, b"", "json") == "missing_payload"
+    assert code_of(read_documents, b"[1]", "json") == "malformed_payload"
+    assert code_of(read_documents, b"a,b\n1\n", "csv") == "malformed_payload"
+    assert code_of(read_documents, b"a:number\nx\n", "csv") == "malformed_payload"
+    assert code_of(read_documents, b"\xff\xfe", "json") == "malformed_payload"
+
+
+def test_settings_merge_and_fall_back() -> None:
+    explicit = apply_change(
+        {}, check_change({"typoTolerance": {"minWordSizeForTypos": {"oneTypo": 6}}, "stopWords": ["b", "a", "a"]})
+    )
+    full = full_settings(explicit)
+    assert full["typoTolerance"]["minWordSizeForTypos"] == {"oneTypo": 6, "twoTypos": 9}
+    assert full["stopWords"] == ["a", "b"]
+    assert full_settings(apply_change(explicit, {"typoTolerance": None, "stopWords": None})) == full_settings({}) == DEFAULTS
+
+
+def test_equal_plans_share_an_index() -> None:
+    one = Plan.of(full_settings({"searchableAttributes": ["a", "b"], "stopWords": ["x"]}))
+    two = Plan.of(full_settings({"searchableAttributes": ["b", "a"], "synonyms": {"x": ["y"]}}))
+    assert one == two == Plan.from_json(one.to_json())
+    assert one != Plan.of(full_settings({"sortableAttributes": ["a"]}))
+    assert one.is_searchable("a.inner")
+    assert not one.is_searchable("ab")
+
+
+@given(st.permutations(["words", "typo", "proximity", "attribute", "sort", "exactness"]), st.integers(1, 40), st.data())
+def test_scores_can_be_taken_apart_and_fit_a_float(rules: list[str], units: int, data: st.DataObject) -> None:
+    scale = Scale.of(rules, units)
+    assert scale.top < 2**24
+    digits = {rule: data.draw(st.integers(0, count)) for rule, count in scale.steps.items()}
+    score = sum(scale.weights[rule] * digit for rule, digit in digits.items())
+    assert {rule: scale.digit(float(score), rule) for rule in digits} == digits
+    place = rules.index("sort")
+    before = score // scale.before(rules[place:])
+    assert (before == 0) or any(digits[rule] for rule in rules[:place] if rule in digits)
+    assert scale.steps["typo"] <= SCORED_UNITS * 2
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Any:
+    opened = State(tmp_path / "state.sqlite")
+    yield opened
+    opened.close()
+
+
+def test_keys_are_compared_and_limited(state: State) -> None:
+    ring = KeyRing(state, "master")
+    assert ring.permit("Bearer master", "keys.get") == Permit()
+    assert code_of(ring.permit, None, "search") == "missing_authorization_header"
+    assert code_of(ring.permit, "Bearer mäster", "search") == "invalid_api_key"
+    search = next(key for key in ring.all() if key["actions"] == ["search"])
+    assert ring.permit(f"Bearer {ring.secret(search)}", "search").allows("anything")
+    assert code_of(ring.permit, f"Bearer {ring.secret(search)}", "documents.get") == "invalid_api_key"
+    assert KeyRing(state, None).permit(None, "documents.add").allows("x")
+    assert Permit(("mail-*",)).allows("mail-1")
+    assert not Permit(("mail-*",), {"other": None}).allows("mail-1")
+
+
+def test_tasks_survive_and_keep_their_order(tmp_path: Path, state: State) -> None:
+    queue = TaskQueue(state, tmp_path / "payloads")
+    large = b"[" + b"1," * 200_000 + b"1]"
+    first = queue.enqueue("documentAdditionOrUpdate", "a", {}, {}, b"[]")
+    second = queue.enqueue("documentAdditionOrUpdate", "a", {}, {}, large)
+    queue.enqueue("settingsUpdate", "a", {})
+    queue.enqueue("documentAdditionOrUpdate", "a", {}, {}, b"[]")
+    batch = queue.next_batch()
+    assert [task["uid"] for task in batch] == [first["uid"], second["uid"]]
+    queue.start(batch)
+    queue.recover()
+    again = queue.next_batch()
+    assert [task["status"] for task in again] == ["enqueued", "enqueued"]
+    assert queue.payload(again[1]) == large
+    queue.finish([Finish(first["uid"], "succeeded"), Finish(second["uid"], "failed", error={"code": "x"})])
+    assert [task["type"] for task in queue.next_batch()] == ["settingsUpdate"]
+    assert list((tmp_path / "payloads").iterdir()) == []
+    urgent = queue.enqueue("taskCancelation", None, {"tasks": []})
+    assert queue.next_batch()[0]["uid"] == urgent["uid"]
+
+
+def test_a_payload_without_a_task_is_removed(tmp_path: Path, state: State) -> None:
+    folder = tmp_path / "payloads"
+    queue = TaskQueue(state, folder)
+    (folder / "77.payload").write_bytes(b"x")
+    (folder / "abc.new").write_bytes(b"x")
+    queue.recover()
+    assert list(folder.iterdir()) == []
+
+
+def test_a_folder_has_one_holder(tmp_path: Path) -> None:
+    with folder_lock(tmp_path), pytest.raises(InUse, match="process"), folder_lock(tmp_path):
+        pass
+    with folder_lock(tmp_path):
+        pass
