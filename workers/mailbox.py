@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from archiver.logs import get_logger
 from archiver.services.ingest import BatchResult, Fence, TakenOver, load_origin
 from archiver.services.provider_keys import fit_key
 from archiver.services.sources import Source, load, open_source
+from archiver.store.errors import StoreUnavailable
 from archiver.store.journal import Origin
 from archiver.sync import ledger, sessions
 from archiver.sync.sessions import Slice
@@ -74,6 +76,7 @@ class MailboxSlice:
             yield from self.connector.refetch(self._ref, keys[:_REFETCH_AT_MOST])
 
     def store(self, batch: Batch) -> BatchResult:
+        self._check_disk()
         fence = Fence(self.held.session_id, self.held.number)
         result = self.work.ingest.store_batch(
             self.origin, batch, fence, also=lambda connection, _: self._book(connection, batch)
@@ -83,6 +86,12 @@ class MailboxSlice:
             if message.path is not None:
                 message.path.unlink(missing_ok=True)
         return result
+
+    def _check_disk(self) -> None:
+        """A full disk is met before it stops Postgres too."""
+        free, wanted = shutil.disk_usage(self.work.settings.archiver_data).free, self.work.settings.disk_min_free_bytes
+        if free < wanted:
+            raise StoreUnavailable(f"only {free >> 20:,} MiB are free, less than DISK_MIN_FREE_BYTES ({wanted >> 20:,} MiB)")
 
     def _book(self, connection: Connection, batch: Batch) -> None:
         """The ledger's lines commit with the batch that they belong to."""

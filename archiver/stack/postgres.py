@@ -10,7 +10,8 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
+from collections import deque
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from urllib.parse import quote
@@ -21,11 +22,10 @@ import psycopg
 from archiver.errors import DataFolderError, NotReady
 from archiver.secrets import SecretFolder
 from archiver.stack.folder import DataFolder
-from archiver.stack.process import RunAs, launch, unprivileged_user
+from archiver.stack.process import RunAs, launch, running, unprivileged_user
 
 _PORT = 5432  # names the socket only: nothing listens on TCP
 _DATABASE = "archiver"
-_START_SECONDS = 60
 
 _SERVER_SETTINGS = {
     "listen_addresses": "",
@@ -175,27 +175,9 @@ class EmbeddedPostgres:
         pid_file.unlink(missing_ok=True)
 
     @contextlib.contextmanager
-    def running(self, data: Path | None = None, programs: Path | None = None):  # type: ignore[no-untyped-def]
-        """The server for the length of a block; the supervisor has its own way."""
-        process = self.start(data, programs)
-        try:
-            self._wait(process)
-            yield self
-        finally:
-            process.send_signal(self.stop_signal)
-            process.communicate()
-
-    def _wait(self, process: subprocess.Popen[bytes]) -> None:
-        deadline = time.monotonic() + _START_SECONDS
-        while True:
-            try:
-                return self.check()
-            except NotReady:
-                if process.poll() is not None or time.monotonic() > deadline:
-                    process.kill()
-                    output = process.communicate()[0].decode(errors="replace").strip()
-                    raise NotReady(f"postgres did not start: {output.splitlines()[-1] if output else 'no output'}") from None
-                time.sleep(0.05)
+    def running(self, data: Path | None = None, programs: Path | None = None) -> Iterator[deque[str]]:
+        with running(self.start(data, programs), self.check, self.stop_signal) as said:
+            yield said
 
     def _move_from(self, version: int) -> None:
         """Dump with the old programs, load with the new ones, keep the old cluster beside until the new one is complete."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import pwd
@@ -9,14 +10,18 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from archiver.errors import DataFolderError
+from archiver.errors import DataFolderError, NotReady
 
 _PR_SET_PDEATHSIG = 1
+_START_SECONDS = 60.0
 ON_LINUX = sys.platform == "linux"
 
 
@@ -134,3 +139,39 @@ def _through_closed_folders(command: list[str], run_as: RunAs, death_signal: sig
         f"--pdeathsig={death_signal.name.removeprefix('SIG')}",
         *command,
     ]
+
+
+@contextlib.contextmanager
+def running(process: subprocess.Popen[bytes], check: Callable[[], None], stop_signal: signal.Signals) -> Iterator[deque[str]]:
+    """A server for the length of a block, ready when it begins; gives its last lines. (The supervisor has its own way.)
+
+    The output is read all the time: a server whose pipe is full stands still.
+    """
+    said: deque[str] = deque(maxlen=100)
+    reader = threading.Thread(target=_read_output, args=(process, said), daemon=True)
+    reader.start()
+    try:
+        _wait_until_ready(process, check, said)
+        yield said
+    finally:
+        process.send_signal(stop_signal)
+        process.wait()
+        reader.join()
+
+
+def _read_output(process: subprocess.Popen[bytes], said: deque[str]) -> None:
+    assert process.stdout is not None
+    with process.stdout as output:
+        for line in output:
+            said.append(line.decode(errors="replace").rstrip())
+
+
+def _wait_until_ready(process: subprocess.Popen[bytes], check: Callable[[], None], said: deque[str]) -> None:
+    deadline = time.monotonic() + _START_SECONDS
+    while True:
+        try:
+            return check()
+        except NotReady as error:
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise NotReady(f"{error} (it said: {said[-1] if said else 'nothing'})") from error
+            time.sleep(0.02)

@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import subprocess
-import time
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
@@ -15,12 +15,10 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from archiver.errors import DataFolderError, NotReady
+from archiver.errors import NotReady
 from archiver.secrets import SecretFolder
 from archiver.stack.folder import DataFolder
-from archiver.stack.process import launch
-
-_START_SECONDS = 30
+from archiver.stack.process import launch, running
 
 _CONFIG = """\
 # Written anew at each start.
@@ -106,20 +104,6 @@ class EmbeddedValkey:
         return redis.Redis(unix_socket_path=str(self.socket), password=self._password, socket_timeout=2, retry=never)
 
     @contextlib.contextmanager
-    def running(self) -> Iterator[EmbeddedValkey]:
-        """The server for the length of a block; the supervisor has its own way."""
-        process = self.start()
-        deadline = time.monotonic() + _START_SECONDS
-        try:
-            while True:
-                try:
-                    self.check()
-                    break
-                except NotReady:
-                    if process.poll() is not None or time.monotonic() > deadline:
-                        raise DataFolderError(f"valkey did not start on {self.data}") from None
-                    time.sleep(0.02)
-            yield self
-        finally:
-            process.send_signal(self.stop_signal)
-            process.communicate()
+    def running(self) -> Iterator[deque[str]]:
+        with running(self.start(), self.check, self.stop_signal) as said:
+            yield said

@@ -160,17 +160,14 @@ def test_root_can_use_a_folder_that_is_closed_to_others(tmp_path: Path) -> None:
 
 def test_errors_of_postgres_carry_no_mail(folder: DataFolder) -> None:
     server = started(folder)
-    process = server.start()
-    server._wait(process)
-    with psycopg.connect(server.url(), autocommit=True) as connection:
+    with server.running() as lines, psycopg.connect(server.url(), autocommit=True) as connection:
         connection.execute("CREATE TABLE t (subject text UNIQUE)")
         connection.execute("INSERT INTO t VALUES ('very private subject')")
         with pytest.raises(psycopg.Error):
             connection.execute("INSERT INTO t VALUES ('very private subject')")
         with pytest.raises(psycopg.Error):
             connection.execute("SELECT 'very private subject'::int")
-    process.send_signal(server.stop_signal)
-    said = process.communicate()[0].decode()
+    said = "\n".join(lines)
     assert "duplicate key value" in said
     assert "INSERT INTO" not in said
 

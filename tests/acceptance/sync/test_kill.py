@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -117,44 +116,51 @@ def test_a_killed_valkey_comes_back_to_its_jobs(world: World) -> None:
 
 
 def test_postgres_away_for_a_while_uses_up_no_job(tmp_path: Path) -> None:
-    folder = DataFolder(tmp_path / "pg")
+    folder, valkey_folder = DataFolder(tmp_path / "pg"), DataFolder(tmp_path / "vk")
     folder.prepare()
-    server = EmbeddedPostgres(folder)
-    server.prepare()
-    process = start(server)
-    engine = make_engine(server.url(), "test")
-    schema.migrate(engine)
-    engine.dispose()
-    valkey_folder = DataFolder(tmp_path / "vk")
     valkey_folder.prepare()
-    valkey = EmbeddedValkey(valkey_folder)
+    server, valkey = EmbeddedPostgres(folder), EmbeddedValkey(valkey_folder)
+    server.prepare()
     valkey.prepare()
     with valkey.running():
-        world = World(tmp_path, server.url(), valkey, INGESTION_WORKER_CONCURRENCY="4")
-        try:
+        with server.running():
+            engine = make_engine(server.url(), "test")
+            schema.migrate(engine)
+            engine.dispose()
+            world = World(tmp_path, server.url(), valkey, INGESTION_WORKER_CONCURRENCY="4")
             source = world.add("away", **SETTINGS, trouble={"slow_seconds": 0.05})
             before = world.start_sync(source)
             world.start_worker()
             wait_for_progress(world, source, 200)
-            process.send_signal(signal.SIGINT)
-            process.communicate()
+            world.engine.dispose()
+        try:
             eventually(lambda: "job_waits" in world.log(), 30, "jobs that wait")
             server.prepare()
-            process = start(server)
-            world.wait(source, before, 90)
-            check(world, source)
-            assert "job_failed" not in world.log()
+            with server.running():
+                world.wait(source, before, 90)
+                check(world, source)
+                assert "job_failed" not in world.log()
+                world.engine.dispose()
         finally:
             world.stop_workers()
-            world.engine.dispose()
-            process.send_signal(signal.SIGINT)
-            process.communicate()
 
 
-def start(server: EmbeddedPostgres) -> subprocess.Popen[bytes]:
-    process = server.start()
-    server._wait(process)
-    return process
+def test_nothing_is_taken_in_while_the_disk_is_full(tmp_path: Path, postgres: EmbeddedPostgres) -> None:
+    with new_world(tmp_path, postgres, DISK_MIN_FREE_BYTES="900T") as world:
+        source = world.add("full", **SETTINGS)
+        before = world.start_sync(source)
+        world.start_worker()
+        run = world.wait(source, before)
+        assert (run.outcome, run.archived) == ("failed", 0)
+        assert "less than DISK_MIN_FREE_BYTES" in run.errors[0]["error"]
+        world.stop_workers()
+        world.environment["DISK_MIN_FREE_BYTES"] = "1"
+        with world.engine.begin() as connection:
+            connection.exec_driver_sql("UPDATE mailboxes SET next_due_at = NULL")
+        before = world.start_sync(source)
+        world.start_worker()
+        world.wait(source, before)
+        assert len(world.archive(source)) == MAILBOXES * MESSAGES, "it continues where it was"
 
 
 @pytest.mark.chaos
