@@ -18,6 +18,7 @@ from archiver.cli.output import Json, console, messages, print_json
 from archiver.errors import UsageError
 from archiver.secrets import credentials_keyring
 from archiver.services import runs, sources
+from archiver.services.delete import delete_mailbox_mail
 from archiver.services.quiet_context import QuietContext
 from archiver.services.snapshot import save_config
 from archiver.services.sources import Source
@@ -225,11 +226,30 @@ def resume(name: Name, json: Json = False) -> None:
 
 
 @app.command("remove")
-def remove(name: Name, yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False, json: Json = False) -> None:
-    """Fetch nothing more from it and forget its credentials. Its mail stays in the archive."""
+def remove(
+    name: Name,
+    delete_mail: Annotated[bool, typer.Option("--delete-mail", help="Delete its mail from the archive as well.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    json: Json = False,
+) -> None:
+    """Fetch nothing more from it and forget its credentials. Its mail stays in the archive, unless you say otherwise."""
+    fate = "ITS MAIL IS DELETED FOR GOOD" if delete_mail else "Its mail stays in the archive"
     if not yes:
-        typer.confirm(f"Remove the source {name}? Its mail stays in the archive.", abort=True, err=True)
-    _change(name, sources.remove, "was removed; its mail stays.", json=json)
+        typer.confirm(f"Remove the source {name}? {fate}.", abort=True, err=True)
+    with opened("source") as archive:
+        with archive.engine.begin() as connection:
+            source = sources.find(connection, name)
+            sources.remove(connection, source)
+            boxes = (
+                connection.execute(text("SELECT id FROM mailboxes WHERE source_id = :id"), {"id": source.id}).scalars().all()
+            )
+        if delete_mail:
+            for box in boxes:
+                delete_mailbox_mail(
+                    archive.engine, archive.archive, box, f"the source {source.name} was removed", "local-operator"
+                )
+        save_config(archive.engine, archive.archive)
+    _tell(json, source, f"{source.name} was removed; its mail {'was deleted' if delete_mail else 'stays'}.")
 
 
 def _change(name: str, act: Any, said: str, *, json: bool) -> None:

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bullmq import Job as BullJob
 from bullmq import Queue
 
 from archiver.config import interval_seconds
 from archiver.errors import NotReady
+from archiver.queue.completion import wait_for_job
 from archiver.queue.connection import request_client
 from archiver.queue.figures import JobFigures
 from archiver.queue.jobs import Envelope, Job, Ping, QueueName, options
 
-_LOOK_SECONDS = 0.02
 _MARK = "archiver:mark"
 _ALIVE = ("waiting", "prioritized", "delayed", "active")
 
@@ -114,20 +112,6 @@ class JobQueues:
         template = {**options(type(job), None), "removeOnComplete": {"count": 10}}
         await bull.upsertJobScheduler(job.name, wanted, job.name, Envelope.of(job, job.name).encode(), template)
 
-    async def result(self, queue: QueueName, job_id: str, timeout_seconds: float) -> Any:
-        """What the job returned. Raises NotReady when it has not ended in time, or failed."""
-        bull = self._queues[queue]
-        deadline = time.monotonic() + timeout_seconds
-        while time.monotonic() < deadline:
-            state = await bull.getJobState(job_id)
-            if state in ("completed", "failed"):
-                job = await BullJob.fromId(bull, job_id)
-                if state == "failed":
-                    raise NotReady(f"the job {job_id} failed: {job.failedReason}")
-                return job.returnvalue
-            await asyncio.sleep(_LOOK_SECONDS)
-        raise NotReady(f"no worker took a job of the queue {queue.value!r} within {timeout_seconds:.0f} s")
-
 
 async def ping(url: str, queue: QueueName, timeout_seconds: float = 5.0) -> float:
     """Seconds until a worker of this queue answered."""
@@ -135,7 +119,7 @@ async def ping(url: str, queue: QueueName, timeout_seconds: float = 5.0) -> floa
     token = secrets.token_hex(8)
     async with JobQueues(url) as queues:
         await queues.add(queue, Ping(token), f"ping-{token}")
-        answer = await queues.result(queue, f"ping-{token}", timeout_seconds)
+    answer = await wait_for_job(url, queue, f"ping-{token}", timeout_seconds)
     if answer != {"token": token}:
         raise NotReady(f"a worker of the queue {queue.value!r} gave a wrong answer")
     return time.monotonic() - started

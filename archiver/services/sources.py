@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 import orjson
+from croniter import croniter
 from pydantic import BaseModel, SecretStr, ValidationError
 from sqlalchemy import Connection, Engine, Row, text
 from sqlalchemy.exc import IntegrityError
 
-from archiver.config import check_schedule
+from archiver.config import check_schedule, interval_seconds
 from archiver.errors import ArchiverError, UsageError
 from archiver.models.ids import uuid7
 from archiver.models.states import RunOutcome, SourceStatus
@@ -259,6 +260,20 @@ def begin_cycle(connection: Connection, source: Source, *, importing: bool) -> b
     )
     values = {"id": source.id, "status": str(status), "before": [*before(SOURCE_MOVES, status), str(status)]}
     return connection.execute(statement, values).rowcount > 0
+
+
+def plan_next(connection: Connection, source_id: UUID) -> None:
+    """A source with a schedule of its own is due when that says; one that has failed keeps its pause."""
+    source = load(connection, source_id)
+    schedule = source.settings.get("schedule") if source else None
+    if source is None or not schedule or source.failures:
+        return
+    seconds = interval_seconds(schedule)
+    if seconds is not None:
+        due = datetime.now(UTC) + timedelta(seconds=seconds)
+    else:
+        due = croniter(schedule, datetime.now(UTC), second_at_beginning=True).get_next(datetime)
+    connection.execute(text("UPDATE ingestion_sources SET next_due_at = :due WHERE id = :id"), {"due": due, "id": source_id})
 
 
 def pause(connection: Connection, source: Source) -> None:

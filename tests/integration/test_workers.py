@@ -18,6 +18,7 @@ import pytest
 
 from archiver.config import load_settings
 from archiver.errors import NotReady
+from archiver.queue.completion import wait_for_job
 from archiver.queue.jobs import JOBS, BadJob, Envelope, Ping, QueueName, options
 from archiver.queue.queues import JobQueues, ping
 from archiver.secrets import create_missing_keys
@@ -110,8 +111,7 @@ def test_jobs_survive_a_restart_of_valkey(start_worker: Callable[[str], Process]
                 await queues.add(INGESTION, Ping(name), name)
 
     async def results(names: list[str]) -> list[Any]:
-        async with JobQueues(valkey.url()) as queues:
-            return [await queues.result(INGESTION, name, 60) for name in names]
+        return [await wait_for_job(valkey.url(), INGESTION, name, 60) for name in names]
 
     names = [f"job-{number}" for number in range(20)]
     asyncio.run(add(names))
@@ -195,8 +195,7 @@ def test_a_stop_finishes_the_job_in_hand(valkey: EmbeddedValkey) -> None:
     assert ended.is_set()
 
     async def state() -> Any:
-        async with JobQueues(valkey.url()) as queues:
-            return await queues.result(INGESTION, "slow-1", 5)
+        return await wait_for_job(valkey.url(), INGESTION, "slow-1", 5)
 
     assert asyncio.run(state()) == {}
 
@@ -230,10 +229,10 @@ def test_a_failing_processor_fails_its_job_and_nothing_else(valkey: EmbeddedValk
         for name in ("bad", "cancelled", "good"):
             await add(queues, name)
         with pytest.raises(NotReady, match="bad failed: no luck"):
-            await queues.result(INGESTION, "bad", 10)
+            await wait_for_job(valkey.url(), INGESTION, "bad", 10)
         with pytest.raises(NotReady, match="cancelled failed"):
-            await queues.result(INGESTION, "cancelled", 10)
-        assert await queues.result(INGESTION, "good", 10) == {"token": "good"}
+            await wait_for_job(valkey.url(), INGESTION, "cancelled", 10)
+        assert await wait_for_job(valkey.url(), INGESTION, "good", 10) == {"token": "good"}
 
     assert asyncio.run(Harness(valkey.url(), fails_once).run(act)) == 0
 
@@ -251,7 +250,7 @@ def test_unknown_jobs_and_wrong_data_fail_for_good(valkey: EmbeddedValkey) -> No
         for job_id, (name, data, expected) in wrong.items():
             await bull.add(name, data, options(Ping, job_id))
             with pytest.raises(NotReady, match=expected):
-                await queues.result(INGESTION, job_id, 10)
+                await wait_for_job(valkey.url(), INGESTION, job_id, 10)
 
     assert asyncio.run(Harness(valkey.url(), lambda _: None).run(act)) == 0
 
@@ -264,6 +263,23 @@ def test_the_process_ends_with_1_when_its_loop_dies(valkey: EmbeddedValkey, monk
 
     monkeypatch.setattr(Worker, "run", dies)
     assert asyncio.run(Harness(valkey.url(), lambda _: None).worker.run()) == 1
+
+
+def test_a_hundred_jobs_that_end_at_once_are_all_noticed(
+    start_worker: Callable[[str], Process], valkey: EmbeddedValkey
+) -> None:
+    """Some end before anybody listens, some while one does."""
+    start_worker(INGESTION)
+
+    async def one(queues: JobQueues, name: str) -> Any:
+        await queues.add(INGESTION, Ping(name), name)
+        return await wait_for_job(valkey.url(), INGESTION, name, 30)
+
+    async def many() -> list[Any]:
+        async with JobQueues(valkey.url()) as queues:
+            return await asyncio.gather(*(one(queues, f"many-{number}") for number in range(100)))
+
+    assert asyncio.run(many()) == [{"token": f"many-{number}"} for number in range(100)]
 
 
 @pytest.mark.parametrize("data", [{}, {"token": "x", "more": 1}, {"token": None}, {"tokens": "x"}])

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from archiver.logs import get_logger
 from archiver.queue.jobs import Envelope, SyncCycleFinished
-from archiver.services.sources import RUNS_ONCE
+from archiver.services.sources import RUNS_ONCE, plan_next
 from archiver.sync import cycle, outbox
 from workers.work import Work
 
@@ -16,6 +16,8 @@ log = get_logger("sync-cycle-finished")
 def process(job: SyncCycleFinished, work: Work, envelope: Envelope) -> None:
     with work.engine.begin() as connection:
         ended = cycle.finish(connection, job.session_id, RUNS_ONCE)
+        if ended:
+            plan_next(connection, ended.source_id)
         outbox.settle(connection, UUID(envelope.id))
     if ended:
         log.info("cycle_finished", source=str(ended.source_id), session=str(ended.session_id), outcome=ended.outcome)
