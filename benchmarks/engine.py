@@ -1,0 +1,138 @@
+"""The sync engine: what a cycle costs beside the mail itself."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Engine, text
+
+from archiver.config import load_settings
+from archiver.db import make_engine
+from archiver.models import uuid7
+from archiver.queue.jobs import Envelope, ProcessMailbox, QueueName
+from archiver.queue.queues import JobQueues
+from archiver.secrets import create_missing_keys, credentials_keyring
+from archiver.services import runs, schema, sources
+from archiver.services.quiet_context import QuietContext
+from archiver.stack.folder import DataFolder
+from archiver.stack.postgres import EmbeddedPostgres
+from archiver.stack.valkey import EmbeddedValkey
+from archiver.sync import tick
+from benchmarks.report import figure, load
+
+
+def main() -> None:
+    load()
+    with tempfile.TemporaryDirectory(prefix="archiver-bench-") as place, _servers(Path(place)) as (environment, engine, valkey):
+        _idle_tick(engine)
+        _redis_memory(valkey)
+        with _worker(environment):
+            _empty_mailboxes(environment, engine)
+            _batch_overhead(environment, engine)
+
+
+@contextmanager
+def _servers(place: Path) -> Iterator[tuple[dict[str, str], Engine, EmbeddedValkey]]:
+    folder = DataFolder(place / "data")
+    folder.prepare()
+    postgres, valkey = EmbeddedPostgres(folder), EmbeddedValkey(folder)
+    postgres.prepare()
+    valkey.prepare()
+    with postgres.running(), valkey.running():
+        own = {
+            "ARCHIVER_DATA": str(folder.path),
+            "DATABASE_URL": postgres.url(),
+            "REDIS_URL": valkey.url(),
+            "SYNC_FREQUENCY": "1d",
+        }
+        environment = {**os.environ, **own}
+        create_missing_keys(load_settings(environment, Path("none")))
+        engine = make_engine(postgres.url(), "bench")
+        schema.migrate(engine)
+        yield environment, engine, valkey
+        engine.dispose()
+
+
+@contextmanager
+def _worker(environment: dict[str, str]) -> Iterator[None]:
+    command = [sys.executable, "-m", "workers", "ingestion"]
+    worker = subprocess.Popen(command, env={**environment, "LOG_LEVEL": "warning"}, stdout=subprocess.DEVNULL)
+    try:
+        yield
+    finally:
+        worker.send_signal(signal.SIGTERM)
+        worker.wait()
+
+
+def _sync(environment: dict[str, str], engine: Engine, name: str, **settings: Any) -> runs.Run:
+    keyring = credentials_keyring(load_settings(environment, Path("none")))
+    source = sources.add(engine, keyring, QuietContext(), "fake", name, settings, {})
+    with engine.begin() as connection:
+        sources.sync_now(connection, source)
+    return runs.wait_for_run(engine, source.id, None, 600, lambda _: None)
+
+
+def _empty_mailboxes(environment: dict[str, str], engine: Engine) -> None:
+    _sync(environment, engine, "warm", mailboxes=5, messages_per_mailbox=5)  # the worker is up
+    run = _sync(environment, engine, "empty", mailboxes=10_000, messages_per_mailbox=0, folders=["INBOX"])
+    assert run.mailboxes == 10_000
+    figure("a session of 10,000 empty mailboxes", run.seconds, "s", "≤ 60")
+
+
+def _batch_overhead(environment: dict[str, str], engine: Engine) -> None:
+    """The same mail in many small batches and in few large ones: the difference is what a batch costs."""
+    common = {"mailboxes": 1, "messages_per_mailbox": 4000, "folders": ["INBOX"], "bytes_per_message": 500}
+    few = _sync(environment, engine, "few", **common, batch_messages=200, seed=11)
+    many = _sync(environment, engine, "many", **common, batch_messages=10, seed=12)
+    figure("one batch more, with its fsync and its commit", 1000 * (many.seconds - few.seconds) / (400 - 20), "ms", "≤ 10")
+    figure("4,000 small messages in batches of 200", few.archived / few.seconds, "messages/s")
+
+
+def _idle_tick(engine: Engine) -> None:
+    with engine.begin() as connection:
+        for number in range(1000):
+            connection.execute(
+                text(
+                    "INSERT INTO ingestion_sources (id, kind, name, status, next_due_at)"
+                    " VALUES (:id, 'fake', :name, 'active', now() + interval '1 day')"
+                ),
+                {"id": uuid7(), "name": f"idle {number}"},
+            )
+    started = time.monotonic()
+    with tick.exclusive(engine, "bench"), engine.begin() as connection:
+        tick.idle_sessions(connection, 30)
+        assert tick.start_due(connection) == []
+    figure("an idle tick with 1,000 sources", time.monotonic() - started, "s", "≤ 1")
+
+
+def _redis_memory(valkey: EmbeddedValkey) -> None:
+    """The relay keeps a few jobs per slot in Redis, whatever waits in Postgres; here is what a job takes."""
+
+    async def fill(url: str, jobs: int) -> None:
+        async with JobQueues(url) as queues:
+            batch = [Envelope.of(ProcessMailbox(uuid7(), uuid7()), str(uuid7())) for _ in range(jobs)]
+            await queues.add_bulk(QueueName.INGESTION, batch)
+
+    client = valkey._client()
+    before = int(client.info("memory")["used_memory"])
+    asyncio.run(fill(valkey.url(), 1000))
+    each = (int(client.info("memory")["used_memory"]) - before) / 1000
+    client.flushall()
+    client.close()
+    under_way = 4 * load_settings({}, Path("none")).ingestion_worker_concurrency
+    figure("Redis with 100,000 mailboxes pending (20 of them there)", each * under_way / 2**20, "MiB", "≤ 100")
+    figure("one job in Redis", each, "bytes")
+
+
+if __name__ == "__main__":
+    main()
