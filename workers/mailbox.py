@@ -41,6 +41,14 @@ _SOMEBODY_WAITS = text("""
             SELECT 1 FROM sync_session_mailboxes m WHERE m.session_id = o.session_id AND m.state = 'queued'
             AND m.mailbox_id = CAST(o.payload->'data'->>'mailbox_id' AS uuid))))""")
 
+_SET_MISSING = text(
+    "UPDATE sync_session_mailboxes SET missing = :missing WHERE session_id = :session AND mailbox_id = :mailbox"
+)
+_RECOVERED = text(
+    "UPDATE mailboxes SET failures = 0, next_due_at = NULL, status_message = NULL WHERE id = :mailbox"
+    " AND (failures > 0 OR next_due_at IS NOT NULL OR status_message IS NOT NULL)"
+)
+
 
 @dataclass(slots=True)
 class MailboxSlice:
@@ -143,18 +151,12 @@ class MailboxSlice:
         return None
 
     def done(self) -> None:
+        values = {"session": self.held.session_id, "mailbox": self.held.mailbox_id}
         with self.work.engine.begin() as connection:
             missing = len(ledger.gap(connection, self.held.mailbox_id))
-            values = {"missing": missing, "session": self.held.session_id, "mailbox": self.held.mailbox_id}
-            connection.execute(
-                text(
-                    "UPDATE sync_session_mailboxes SET missing = :missing WHERE session_id = :session AND mailbox_id = :mailbox"
-                ),
-                values,
-            )
-            connection.execute(
-                text("UPDATE mailboxes SET failures = 0, next_due_at = NULL, status_message = NULL WHERE id = :mailbox"), values
-            )
+            if missing:
+                connection.execute(_SET_MISSING, {**values, "missing": missing})
+            connection.execute(_RECOVERED, values)
             self._fenced(sessions.end_mailbox(connection, self.held, self.source.id))
 
     def fail(self, reason: str, *, pause_minutes: int | None = None) -> None:
