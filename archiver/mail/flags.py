@@ -33,7 +33,7 @@ def header_flags(fields: list[Field], headers: Headers) -> tuple[bool, bool, boo
     """Bulk, auto-reply, bounce, as far as the header says."""
     values = dict(fields)
     names = values.keys()
-    precedence = values.get(b"precedence", b"").strip().lower()
+    precedence = values[b"precedence"].strip().lower() if b"precedence" in values else b""
     bulk = precedence in (b"bulk", b"list", b"junk") or not names.isdisjoint(_LIST_FIELDS)
     submitted = values.get(b"auto-submitted", b"no").strip().lower()  # RFC 3834, section 5
     auto_reply = precedence in (b"auto_reply", b"auto-reply") or not submitted.startswith(b"no")

@@ -82,7 +82,8 @@ class _Scanner:
             place = self._todo.pop()
             limit = limits.HEADER_BYTES if place.is_message else limits.PART_HEADER_BYTES
             block = split_block(place.buffer, self._defects, start=place.start, end=place.end, limit=limit)
-            self._add(_Place(place.buffer, block.body_start, place.end, place.path, place.parent, place.default_type), block)
+            place.start = block.body_start
+            self._add(place, block)
         return self.parts
 
     def _add(self, place: _Place, block: Block) -> None:
