@@ -20,7 +20,7 @@ _KNOWN = re.compile(
 
 
 class _Names(dict[bytes, bytes]):
-    """What stands before a colon, as the name of a field; mail has few thousand spellings of them. No name: a KeyError."""
+    """What stands before a colon, as the name of a field, worked out once per spelling. No name: a KeyError."""
 
     def __missing__(self, given: bytes) -> bytes:
         found = _NAME.match(given)
@@ -99,7 +99,7 @@ def _one_line_each(block: bytes, bare_cr: bool) -> bytes:
     elif b"\r" in block:
         block = block.replace(b"\r\n", b"\n").rstrip(b"\r")
     # RFC 5322, section 2.2.3: unfolding removes the line end and keeps the white space.
-    # Twice as fast as replacing, which counts first.
+    # Splitting and joining takes about two thirds of the time of replacing, which counts first.
     return b"\t".join(b" ".join(block.split(b"\n ")).split(b"\n\t"))
 
 
