@@ -198,12 +198,13 @@ class Body:
                 if length + len(marked.text) > limits.TEXT_CHARS:
                     self.defects.add("text_too_large")
                     marked = MarkedText(marked.text[: max(0, limits.TEXT_CHARS - length)])
-                spans += [span.moved(length) for span in marked.spans]
+                spans += [span.moved(length) for span in marked.spans] if length else marked.spans
                 pieces.append(marked.text)
                 length += len(marked.text) + 1
             if message >= 0 and length > start:
                 spans.append(Span(start, length - 1, Mark.NESTED))
-        spans.sort(key=lambda span: (span.start, -span.end))
+        if len(pieces) > 1:  # those of one text are in order
+            spans.sort(key=lambda span: (span.start, -span.end))
         return MarkedText("\n".join(pieces), tuple(spans[: limits.SPANS]))
 
     def _message_order(self) -> list[int]:

@@ -114,15 +114,24 @@ def _declared(data: bytes, codec: str, declared: str, defects: Defects) -> str:
     if codec == "utf-8" and data.isascii() and (_ISO_2022_JP.search(data) or _ISO_2022_KR in data):
         return _without_charset(data, declared, defects)
     try:
-        return data.decode(codec)
+        text = data.decode(codec)
     except (UnicodeError, ValueError):
         defects.add("wrong_charset", declared)
+    else:
+        return text if codec != "utf-7" else _without_half_pairs(text)
     text = data.decode(codec, "replace")
+    if codec == "utf-7":
+        text = _without_half_pairs(text)
     bad = text.count("\ufffd")
     outside = len(text) - len(text.encode("ascii", "ignore"))
     if bad <= max(2, outside * _FEW):
         return text
     return _detected(data, defects, text)
+
+
+def _without_half_pairs(text: str) -> str:
+    """UTF-7 lets halves of surrogate pairs through, which nothing can encode again."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _western(data: bytes, defects: Defects) -> str:

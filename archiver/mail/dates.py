@@ -4,13 +4,14 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from functools import lru_cache
 
 from archiver.mail import limits
 from archiver.mail.months import MONTHS
 from archiver.mail.zones import ZONES
 
 _USUAL = re.compile(
-    r"\s*(?:[A-Za-z]{2,9},?\s*)?(\d{1,2})\s+([A-Za-z]{3})[a-z]*\s+(\d{4})\s+(\d{1,2}):(\d{2})(?::(\d{2}))?\s+([+-])(\d\d)(\d\d)(?!\d)"
+    r"\s*(?:[A-Za-z]{2,9},?\s*)?(\d{1,2})\s+([A-Za-z]{3})[a-z]*\s+(\d{4})\s+(\d{1,2}):(\d{2})(?::(\d{2}))?\s+([+-]\d{4})(?!\d)"
 )
 _ISO = re.compile(r"(\d{4})[-/.](\d{1,2})[-/.](\d{1,2})(?:[T ]+|$|(?=\D))")
 _COMPACT = re.compile(r"\b(\d{4})(\d{2})(\d{2})(?:T?(\d{2})(\d{2})(\d{2}))\b")
@@ -67,13 +68,10 @@ def parse_date(text: str) -> datetime | None:
     """A date in UTC, or None if the text says none. Without a zone it is taken as UTC."""
     usual = _USUAL.match(text)
     if usual is not None:
-        month = MONTHS.get(usual[2].lower())
+        day, name, year, hour, minute, second, zone = usual.groups()
+        month = MONTHS.get(name.lower())
         if month is not None:
-            day, _, year, hour, minute, second, sign, zone_hours, zone_minutes = usual.groups()
-            offset = int(zone_hours) * 60 + int(zone_minutes)
-            return _utc(
-                int(year), month, int(day), (int(hour), int(minute), int(second or 0)), offset if sign == "+" else -offset
-            )
+            return _utc(int(year), month, int(day), (int(hour), int(minute), int(second or 0)), _offset(zone))
     return _tolerant(text[: limits.DATE_CHARS])
 
 
@@ -175,6 +173,13 @@ def _year(digits: str) -> int:
     return year + 1900 if len(digits) == 3 else year
 
 
+@lru_cache(maxsize=512)
+def _offset(zone: str) -> int:
+    """Minutes east of Greenwich, from `+0130`."""
+    minutes = int(zone[1:3]) * 60 + int(zone[3:])
+    return minutes if zone[0] == "+" else -minutes
+
+
 def _utc(year: int, month: int, day: int, clock: tuple[int, int, int], offset: int) -> datetime | None:
     hour, minute, second = clock
     if abs(offset) > _MAX_OFFSET_MINUTES:
@@ -183,6 +188,11 @@ def _utc(year: int, month: int, day: int, clock: tuple[int, int, int], offset: i
         there = datetime(year, month, day, hour % 24, minute, min(second, 59), tzinfo=UTC)
         if hour == 24:
             offset -= 24 * 60
-        return there - timedelta(minutes=offset) if offset else there
+        return there - _minutes(offset) if offset else there
     except (ValueError, OverflowError):
         return None
+
+
+@lru_cache(maxsize=512)
+def _minutes(offset: int) -> timedelta:
+    return timedelta(minutes=offset)

@@ -10,12 +10,29 @@ Field = tuple[bytes, bytes]  # lower-case name, unfolded value as it stands
 
 _LOOK_AHEAD = 50
 _END = re.compile(rb"\n\r?\n")
-_FIELD = re.compile(rb"(?m)^([!-9;-~]+)[ \t]*:(.*)")
+_FIELD = re.compile(rb"([!-9;-~]+)[ \t]*:(.*)")
+_NAME = re.compile(rb"([!-9;-~]+)[ \t]*\Z")
 _KNOWN = re.compile(
     rb"(?i)(?:received|return-path|delivered-to|from|sender|to|cc|bcc|reply-to|subject|date|message-id|references|in-reply-to"
     rb"|mime-version|content-[a-z]+(?:-[a-z]+)*|list-[a-z]+|x-[a-z0-9-]+|dkim-signature|errors-to|priority|importance"
     rb"|status)[ \t]*:"
 )
+
+
+class _Names(dict[bytes, bytes]):
+    """What stands before a colon, as the name of a field, worked out once per spelling. No name: a KeyError."""
+
+    def __missing__(self, given: bytes) -> bytes:
+        found = _NAME.match(given)
+        if found is None:
+            raise KeyError
+        name = found[1].lower()
+        if len(self) < 4096 and len(given) < 80:
+            self[given] = name
+        return name
+
+
+_NAMES = _Names()
 
 
 @dataclass(slots=True)
@@ -25,6 +42,10 @@ class Block:
     fields: list[Field]
     body_start: int
     bare_cr: bool = False  # lines end with CR alone
+
+    def values(self) -> dict[bytes, bytes]:
+        """By name; the first of several wins."""
+        return dict(reversed(self.fields))
 
 
 def split_block(raw: bytes, defects: Defects, *, start: int = 0, end: int = -1, limit: int = limits.HEADER_BYTES) -> Block:
@@ -78,15 +99,21 @@ def _one_line_each(block: bytes, bare_cr: bool) -> bytes:
     elif b"\r" in block:
         block = block.replace(b"\r\n", b"\n").rstrip(b"\r")
     # RFC 5322, section 2.2.3: unfolding removes the line end and keeps the white space.
-    return block.replace(b"\n ", b" ").replace(b"\n\t", b"\t")
+    # Splitting and joining takes about two thirds of the time of replacing, which counts first.
+    return b"\t".join(b" ".join(block.split(b"\n ")).split(b"\n\t"))
 
 
 def _fields(block: bytes, defects: Defects) -> tuple[list[Field], int | None]:
     """The fields, and the number of the (unfolded) line at which the block turns out to be text."""
-    found = _FIELD.findall(block)
-    if len(found) == block.count(b"\n") + 1 <= limits.FIELDS:
-        return [(name.lower(), value) for name, value in found], None
-    return _odd_fields(block.split(b"\n"), defects)
+    lines = block.split(b"\n")
+    pieces = [line.partition(b":") for line in lines]
+    try:
+        fields = [(_NAMES[name], value) for name, colon, value in pieces if colon]
+    except KeyError:
+        fields = []
+    if len(fields) == len(lines) <= limits.FIELDS:
+        return fields, None
+    return _odd_fields(lines, defects)
 
 
 def _odd_fields(lines: list[bytes], defects: Defects) -> tuple[list[Field], int | None]:

@@ -33,11 +33,11 @@ def header_flags(fields: list[Field], headers: Headers) -> tuple[bool, bool, boo
     """Bulk, auto-reply, bounce, as far as the header says."""
     values = dict(fields)
     names = values.keys()
-    precedence = values.get(b"precedence", b"").strip().lower()
-    bulk = precedence in (b"bulk", b"list", b"junk") or not _LIST_FIELDS.isdisjoint(names)
+    precedence = values[b"precedence"].strip().lower() if b"precedence" in values else b""
+    bulk = precedence in (b"bulk", b"list", b"junk") or not names.isdisjoint(_LIST_FIELDS)
     submitted = values.get(b"auto-submitted", b"no").strip().lower()  # RFC 3834, section 5
     auto_reply = precedence in (b"auto_reply", b"auto-reply") or not submitted.startswith(b"no")
-    if not auto_reply and not _AUTO_FIELDS.isdisjoint(names):
+    if not auto_reply and not names.isdisjoint(_AUTO_FIELDS):
         auto_reply = any(values[name].strip().lower() not in (b"no", b"false") for name in _AUTO_FIELDS & names)
     bounce = b"x-failed-recipients" in names
     if not bounce and headers.author is not None:

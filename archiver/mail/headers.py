@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 
 from archiver.mail import limits
 from archiver.mail.addresses import Address, parse_addresses
@@ -63,10 +64,10 @@ def headers_of(block: Block, defects: Defects) -> Headers:
     values: dict[bytes, bytes] = {}
     received: list[bytes] = []
     for name, value in block.fields:
-        if name not in _WANTED:
-            continue
         if name == b"received":
             received.append(value)
+        elif name not in _WANTED:
+            continue
         elif name not in values:
             values[name] = value
         elif name in _ADDRESS_FIELDS:  # RFC 5322 allows one field; two say more than one
@@ -74,7 +75,7 @@ def headers_of(block: Block, defects: Defects) -> Headers:
             defects.add("repeated_field", name.decode("ascii", "replace"))
     get = values.get
     addresses = _addresses(values, defects)
-    content_type = _content_type(get(b"content-type", b""))
+    content_type = _content_type(get(b"content-type", b"")[:512].partition(b";")[0])
     return Headers(
         message_id=_message_id(get(b"message-id", b""), defects),
         subject=unstructured(get(b"subject", b"")[: limits.VALUE_CHARS], defects),
@@ -139,7 +140,8 @@ def _date(value: bytes | None, defects: Defects) -> datetime | None:
 def first_received(values: list[bytes]) -> datetime | None:
     """When the last server on the way got it, which is what the first `Received` says."""
     for value in values[:_RECEIVED_LOOKED_AT]:
-        date = parse_date(header_text(value[value.rfind(b";") + 1 :][: limits.DATE_CHARS], Defects()))
+        start = value.rfind(b";") + 1
+        date = parse_date(header_text(value[start : start + limits.DATE_CHARS], Defects()))
         if date is not None:
             return date
     return None
@@ -153,14 +155,15 @@ def _list_id(value: bytes, defects: Defects) -> str:
     return (found[1] if found else text).lower()
 
 
+@lru_cache(maxsize=1024)
 def _content_type(value: bytes) -> str:
-    text = value[:512].partition(b";")[0].strip().decode("ascii", "replace").lower()
+    text = value.strip().decode("ascii", "replace").lower()
     return text if "/" in text else "text/plain"
 
 
 def _guess_attachments(content_type: str, values: dict[bytes, bytes]) -> bool:
     if content_type == "multipart/mixed" or not content_type.startswith(_NO_ATTACHMENT):
         return True
-    return values.get(b"x-ms-has-attach", b"").strip().lower() == b"yes" or values.get(
-        b"content-disposition", b""
-    ).strip().lower().startswith(b"attachment")
+    if b"x-ms-has-attach" in values and values[b"x-ms-has-attach"].strip().lower() == b"yes":
+        return True
+    return b"content-disposition" in values and values[b"content-disposition"].strip().lower().startswith(b"attachment")

@@ -61,7 +61,7 @@ def html_to_text(html: str, defects: Defects, *, may_quote: bool = True) -> Mark
     tags = html.count("<")
     is_soup = tags > _SOUP_TAGS
     if not is_soup:
-        html = cap_nesting(html)
+        html = cap_nesting(html, tags)
     regions = sorted(_regions(html, may_quote))
     if regions:
         html = _with_signs(html, regions)

@@ -1,7 +1,7 @@
 """Marks on a text: what of it is quoted, a signature, hidden, or from a message inside the message."""
 
-from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 
 class Mark(StrEnum):
@@ -11,8 +11,8 @@ class Mark(StrEnum):
     NESTED = "nested"
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+# Named tuples, because a reply can have many spans and frozen dataclasses are slower to make.
+class Span(NamedTuple):
     """text[start:end] is what the mark says. Spans are in order of their start and can overlap."""
 
     start: int
@@ -23,8 +23,7 @@ class Span:
         return Span(self.start + offset, self.end + offset, self.mark)
 
 
-@dataclass(frozen=True, slots=True)
-class MarkedText:
+class MarkedText(NamedTuple):
     text: str
     spans: tuple[Span, ...] = ()
 

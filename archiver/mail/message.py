@@ -13,7 +13,7 @@ from archiver.mail.headers import Headers, headers_of
 from archiver.mail.marks import Span, unmarked
 from archiver.mail.parts import scan_parts
 from archiver.mail.reports import Delivery
-from archiver.mail.threads import normalise_subject
+from archiver.mail.threads import is_reply_subject
 from archiver.mail.words import unstructured
 
 PARSER_VERSION = 1  # rises when the same bytes give other values
@@ -24,7 +24,7 @@ class Message:
     """What a message says. Its text holds everything that can be searched apart from the content of attachments."""
 
     headers: Headers
-    list_fields: tuple[Field, ...]  # List-Id, List-Unsubscribe, …, raw
+    fields: list[Field]  # of the header, raw
     text: str
     spans: tuple[Span, ...]  # marks on the text
     html: str  # as it came: show it through `safe_html` only
@@ -37,7 +37,11 @@ class Message:
     @property
     def list_headers(self) -> dict[str, str]:
         """List-Id, List-Unsubscribe, …: lower-case name and value."""
-        return {name.decode("ascii"): unstructured(value[: limits.VALUE_CHARS], Defects()) for name, value in self.list_fields}
+        return {
+            name.decode("ascii"): unstructured(value[: limits.VALUE_CHARS], Defects())
+            for name, value in self.fields
+            if name.startswith(b"list-")
+        }
 
     @property
     def new_text(self) -> str:
@@ -54,14 +58,14 @@ def read_message(raw: bytes) -> Message:
     defects = Defects()
     block = split_block(raw, defects)
     headers = headers_of(block, defects)
-    is_reply = bool(headers.references or headers.in_reply_to) or normalise_subject(headers.subject)[1]
+    is_reply = bool(headers.references or headers.in_reply_to) or is_reply_subject(headers.subject)
     body = Body(scan_parts(raw, block, defects), defects, is_reply)
     body.read()
     marked = body.text()
     bulk, auto_reply, bounce = header_flags(block.fields, headers)
     return Message(
         headers=headers,
-        list_fields=tuple([field for field in block.fields if field[0][:5] == b"list-"]),
+        fields=block.fields,
         text=marked.text,
         spans=marked.spans,
         html=body.html(),

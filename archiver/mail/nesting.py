@@ -48,17 +48,20 @@ _STEPS = _Steps()
 _REPEATED_STEPS = _Steps(_REPEATED)
 
 
-def cap_nesting(html: str) -> str:
-    """The same text with at most `limits.HTML_DEPTH` open elements and no tag with hundreds of attributes."""
+def cap_nesting(html: str, tags: int) -> str:
+    """The same text with at most `limits.HTML_DEPTH` open elements and no tag with hundreds of attributes.
+
+    `tags` is how many "<" there are, which callers know.
+    """
     if len(html) > _TAG_CHARS:
         html = _without_huge_tags(html)
-    if html.count("<") <= _FEW_TAGS:
+    if tags <= _FEW_TAGS:
         return html
-    tags = _TAG_NAME.findall(html)
-    deepest = max(accumulate(map(_STEPS.__getitem__, tags), _step), default=0)
+    names = _TAG_NAME.findall(html)
+    deepest = max(accumulate(map(_STEPS.__getitem__, names), _step), default=0)
     if deepest <= _REPEATED_DEPTH:
         return html
-    if deepest > limits.HTML_DEPTH or max(accumulate(map(_REPEATED_STEPS.__getitem__, tags), _step)) > _REPEATED_DEPTH:
+    if deepest > limits.HTML_DEPTH or max(accumulate(map(_REPEATED_STEPS.__getitem__, names), _step)) > _REPEATED_DEPTH:
         return "".join(_shallow(html))
     return html
 
@@ -92,13 +95,16 @@ def _without_huge_tags(html: str) -> str:
     """A long tag is usual (an inline image); one with hundreds of attributes is an attack."""
     # A stretch of that length without ">" covers at least one window of half the length.
     half = _TAG_CHARS // 2
-    if all(html.find(">", start, start + half) >= 0 for start in range(0, len(html) - half, half)):
-        return html
-    pieces = html.split(">")
-    for number, piece in enumerate(pieces):
-        if len(piece) < _TAG_CHARS:
+    kept: list[str] = []
+    at = looked_at = 0
+    for window in range(0, len(html) - half, half):
+        if window < looked_at or html.find(">", window, window + half) >= 0:
             continue
-        start = piece.rfind("<")
-        if start >= 0 and len(_ATTRIBUTE.findall(piece, start)) > _ATTRIBUTES:
-            pieces[number] = f"{piece[:start]}<span"
-    return ">".join(pieces)
+        start = html.rfind(">", looked_at, window) + 1 or looked_at
+        end = html.find(">", window + half)
+        looked_at = end = end if end >= 0 else len(html)
+        tag = html.rfind("<", start, end)
+        if end - start >= _TAG_CHARS and tag >= 0 and len(_ATTRIBUTE.findall(html, tag, end)) > _ATTRIBUTES:
+            kept += [html[at:tag], "<span"]
+            at = end
+    return "".join([*kept, html[at:]]) if kept else html

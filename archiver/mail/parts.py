@@ -82,12 +82,13 @@ class _Scanner:
             place = self._todo.pop()
             limit = limits.HEADER_BYTES if place.is_message else limits.PART_HEADER_BYTES
             block = split_block(place.buffer, self._defects, start=place.start, end=place.end, limit=limit)
-            self._add(_Place(place.buffer, block.body_start, place.end, place.path, place.parent, place.default_type), block)
+            place.start = block.body_start
+            self._add(place, block)
         return self.parts
 
     def _add(self, place: _Place, block: Block) -> None:
         """Adds a part whose header is read, and puts its children on the list."""
-        content_type, disposition, encoding, content_id = _described(block.fields, self._defects)
+        content_type, disposition, encoding, content_id = _described(block, self._defects)
         if "/" not in content_type.value:
             if content_type.value:
                 self._defects.add("content_type_broken", content_type.value)
@@ -185,8 +186,8 @@ def _before_line_end(buffer: bytes, start: int, at: int) -> int:
     return at
 
 
-def _described(fields: list[Field], defects: Defects) -> tuple[Parametrised, Parametrised, str, str]:
-    values = dict(reversed(fields))  # the first of several wins
+def _described(block: Block, defects: Defects) -> tuple[Parametrised, Parametrised, str, str]:
+    values = block.values()
     content_type = parse_parameters(values[b"content-type"], defects) if b"content-type" in values else NOTHING
     disposition = parse_parameters(values[b"content-disposition"], defects) if b"content-disposition" in values else NOTHING
     encoding = content_id = ""

@@ -54,8 +54,9 @@ def mark_quotes(text: str) -> MarkedText:
         return MarkedText(text)
     quotes = _merged(sorted(_quotes(padded)))
     spans = [Span(start, end, Mark.QUOTE) for start, end in quotes]
-    spans += [Span(start, end, Mark.SIGNATURE) for start, end in _signatures(padded, quotes)]
-    spans.sort(key=lambda span: span.start)
+    signatures = [Span(start, end, Mark.SIGNATURE) for start, end in _signatures(padded, quotes)]
+    if signatures:
+        spans = sorted(spans + signatures)
     return MarkedText(text, tuple(spans[: limits.SPANS]))
 
 

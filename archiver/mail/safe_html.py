@@ -123,7 +123,8 @@ class _Filter:
 
 def safe_html(html: str, resolve_cid: ResolveCid = lambda _: None) -> SafeHtml:
     """Cleans HTML for showing. `resolve_cid` gives the address under which the image with a Content-ID can be loaded."""
-    html = cap_nesting(html[: limits.HTML_BYTES].replace("\0", ""))
+    html = html[: limits.HTML_BYTES].replace("\0", "")
+    html = cap_nesting(html, html.count("<"))
     decide = _Filter(resolve_cid)
     cleaned = nh3.clean(
         html,

@@ -61,14 +61,25 @@ def thread_keys(headers: Headers) -> ThreadKeys:
 
 def normalise_subject(subject: str) -> tuple[str, bool]:
     """The subject without reply marks, list tags, case and spacing, and whether it had a reply mark."""
+    subject, is_reply = _without_prefixes(subject)
+    subject = " ".join(subject.casefold().split())
+    if is_reply and subject.endswith("]") and "[" not in subject:
+        subject = subject[:-1]
+    return (subject if any(map(str.isalnum, subject)) and len(subject) > 1 else ""), is_reply
+
+
+def is_reply_subject(subject: str) -> bool:
+    return _without_prefixes(subject)[1]
+
+
+def _without_prefixes(subject: str) -> tuple[str, bool]:
     is_reply = False
+    if ":" not in subject and "[" not in subject and "：" not in subject:
+        return subject, False
     for _ in range(_PREFIXES):
         prefix = _PREFIX.match(subject) or _LIST_TAG.match(subject)
         if prefix is None or (prefix.re is _LIST_TAG and prefix.end() == len(subject)):
             break
         is_reply = is_reply or prefix.re is _PREFIX
         subject = subject[prefix.end() :]
-    subject = " ".join(subject.casefold().split())
-    if is_reply and subject.endswith("]") and "[" not in subject:
-        subject = subject[:-1]
-    return (subject if any(map(str.isalnum, subject)) and len(subject) > 1 else ""), is_reply
+    return subject, is_reply

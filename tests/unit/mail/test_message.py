@@ -247,3 +247,11 @@ def test_fifty_levels_are_read_and_more_are_named() -> None:
 def test_too_many_parts_are_named() -> None:
     message = read_message(b"Content-Type: multipart/mixed; boundary=b\n\n" + b"--b\n\nx\n" * (limits.PARTS + 10))
     assert "too_many_parts" in message.defects
+
+
+def test_half_a_surrogate_pair_in_utf_7_does_not_stop_the_reading() -> None:
+    for kind in (b"html", b"plain"):
+        message = read_message(b"Content-Type: text/" + kind + b"; charset=utf-7\n\none +2AA- two")
+        assert message.text.split()[0] == "one"
+        assert message.text.split()[-1] == "two"
+        message.text.encode("utf-8")
