@@ -14,6 +14,8 @@ import threading
 from pathlib import Path
 from typing import BinaryIO
 
+import psutil
+
 from archiver.extract import limits, ocr
 from archiver.extract.extraction import Extraction, State
 from archiver.extract.reading import extract_file
@@ -85,7 +87,7 @@ def _answer(header: dict[str, object], data: bytes) -> dict[str, object]:
         "reason": extraction.reason,
         "kind": extraction.kind,
         "pages": [(page.number, page.text, page.file) for page in extraction.pages],
-        "resident": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+        "resident_bytes": psutil.Process().memory_info().rss,
     }
 
 

@@ -19,7 +19,6 @@ _PIECE = 1 << 20
 _STDERR_BYTES = 4096
 _OUT_OF_MEMORY = ("memory allocation of", "MemoryError", "Cannot allocate memory", "out of memory", "bad_alloc")
 _PASSED_ON = frozenset({"PATH", "HOME", "LANG", "TMPDIR", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "TESSDATA_PREFIX", "SYSTEMROOT"})
-_KIBIBYTE = 1024 if sys.platform != "darwin" else 1  # the unit of ru_maxrss
 
 
 def _environment() -> dict[str, str]:
@@ -87,7 +86,7 @@ class ChildProcess:
         if length > _ANSWER_BYTES:
             raise ChildDied("its answer makes no sense", "")
         answer = json.loads(self._read(length, deadline))
-        self.resident_bytes = answer["resident"] * _KIBIBYTE
+        self.resident_bytes = answer["resident_bytes"]
         pages = tuple(Page(*page) for page in answer["pages"])
         return Extraction(State(answer["state"]), answer["reason"], pages, answer["kind"])
 

@@ -1,5 +1,6 @@
 """`archiver up` from start to stop, and what happens when somebody kills something."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -78,7 +79,8 @@ def test_everything_dies_at_once_and_the_next_start_recovers(archiver: Archiver)
     assert archiver.process is not None
     children = archiver.processes()
     for process in [psutil.Process(archiver.process.pid), *children]:
-        process.send_signal(signal.SIGKILL)
+        with contextlib.suppress(psutil.NoSuchProcess):  # some die with their parent
+            process.send_signal(signal.SIGKILL)
     archiver.process.wait()
     eventually(lambda: not alive(children), 20, "the end of all children")
     assert (archiver.data / "postgres" / "postmaster.pid").exists()
