@@ -25,6 +25,13 @@ def test_uuid7_only_rises_and_never_repeats_in_one_process() -> None:
     assert len(set(many)) == len(many)
 
 
+def test_ids_rise_while_the_clock_goes_backwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = uuid7()
+    monkeypatch.setattr(time, "time_ns", lambda: 1_000_000_000)
+    after = [uuid7() for _ in range(100)]
+    assert [before, *after] == sorted({before, *after})
+
+
 def test_a_message_has_the_same_id_for_ever() -> None:
     digest = hashlib.sha256(b"Subject: hello\r\n\r\n").digest()
     made = message_uuid(digest)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import random
 import signal
+import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from archiver.db import make_engine
+from archiver.errors import NotReady
 from archiver.services import schema
 from archiver.services.sources import Source
 from archiver.stack.folder import DataFolder
@@ -69,6 +72,23 @@ def kill_rounds(world: World, source: Source, rounds: int, seed: int) -> int:
 def test_killed_workers_lose_nothing_and_count_nothing_twice(world: World) -> None:
     source = world.add("killed", **SETTINGS, trouble={"slow_seconds": 0.05})
     assert kill_rounds(world, source, 3, seed=1) >= 2
+    check(world, source)
+
+
+def test_a_worker_that_wakes_up_late_changes_nothing(world: World) -> None:
+    """It was stopped in the middle of its mailboxes, and another one finished them meanwhile."""
+    source = world.add("asleep", **SETTINGS, trouble={"slow_seconds": 0.1})
+    before = world.start_sync(source)
+    sleeper = world.start_worker()
+    wait_for_progress(world, source, 100)
+    os.kill(sleeper.pid, signal.SIGSTOP)
+    world.start_worker()
+    world.wait(source, before, 120)
+    archive = world.archive(source)
+    os.kill(sleeper.pid, signal.SIGCONT)
+    log = world.place / "worker-0.log"
+    eventually(lambda: "slice_ended" in log.read_text() or sleeper.poll() is not None, 30, "the end of its slices")
+    assert world.archive(source) == archive
     check(world, source)
 
 
@@ -164,8 +184,8 @@ def test_nothing_is_taken_in_while_the_disk_is_full(tmp_path: Path, postgres: Em
 
 
 @pytest.mark.chaos
-@pytest.mark.timeout(3600)
-def test_two_hundred_rounds_of_killing(world: World) -> None:
+@pytest.mark.timeout(7200)
+def test_two_hundred_rounds_of_killing_workers(world: World) -> None:
     killed = 0
     for number in range(200):
         source = world.add(f"chaos-{number}", **SETTINGS, seed=number, trouble={"slow_seconds": 0.02})
@@ -173,3 +193,66 @@ def test_two_hundred_rounds_of_killing(world: World) -> None:
         check(world, source)
         if killed >= 200:
             return
+    pytest.fail(f"only {killed} kills in 200 sessions")
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(7200)
+def test_fifty_rounds_of_killing_servers_and_workers(tmp_path: Path) -> None:
+    """Valkey, Postgres and workers, in any order, while sessions run."""
+    chance = random.Random(7)
+    folder = DataFolder(tmp_path / "data")
+    folder.prepare()
+    postgres, valkey = EmbeddedPostgres(folder), EmbeddedValkey(folder)
+    postgres.prepare()
+    valkey.prepare()
+    servers = {"postgres": postgres.start(), "valkey": valkey.start()}
+    readers = [drain(process) for process in servers.values()]
+    eventually(lambda: answers(postgres) and answers(valkey), 60, "the servers")
+    engine = make_engine(postgres.url(), "test")
+    schema.migrate(engine)
+    engine.dispose()
+    world = World(tmp_path, postgres.url(), valkey, INGESTION_WORKER_CONCURRENCY="4")
+    try:
+        workers = [world.start_worker(), world.start_worker()]
+        for number in range(50):
+            source = world.add(f"all-{number}", **SETTINGS, seed=number, trouble={"slow_seconds": 0.02})
+            before = world.start_sync(source)
+            wait_for_progress(world, source, chance.randrange(50, 800))
+            victim = chance.choice(["postgres", "valkey", "worker"])
+            if victim == "worker":
+                workers[0].kill()
+                workers[0].wait()
+                workers = [*workers[1:], world.start_worker()]
+            else:
+                server = postgres if victim == "postgres" else valkey
+                world.engine.dispose()
+                servers[victim].kill()
+                servers[victim].wait()
+                server.prepare()
+                servers[victim] = server.start()
+                readers.append(drain(servers[victim]))
+                eventually(lambda server=server: answers(server), 60, victim)
+            world.wait(source, before, 240)
+            check(world, source)
+    finally:
+        world.stop_workers()
+        world.engine.dispose()
+        for name, process in servers.items():
+            process.send_signal((postgres if name == "postgres" else valkey).stop_signal)
+            process.wait()
+
+
+def drain(process: subprocess.Popen[bytes]) -> threading.Thread:
+    assert process.stdout is not None
+    reader = threading.Thread(target=lambda out: list(out), args=(process.stdout,), daemon=True)
+    reader.start()
+    return reader
+
+
+def answers(server: EmbeddedPostgres | EmbeddedValkey) -> bool:
+    try:
+        server.check()
+    except NotReady:
+        return False
+    return True
