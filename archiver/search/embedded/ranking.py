@@ -177,6 +177,8 @@ class Ranker:
         rarest = min(self._frequency(left), self._frequency(right))
         if rarest > NEAR_DOCUMENTS:
             return []
+        # what may follow a common word are too many phrases to look at
+        go_on = self._frequency(left) <= SLOPPY_DOCUMENTS
         options: list[Query] = []
         words: list[str | tuple[int, str]] = [*left.words, *right.words]
         schema = self.snapshot.schema
@@ -186,7 +188,7 @@ class Ranker:
             if rarest <= SLOPPY_DOCUMENTS:
                 sloppy = Query.phrase_query(schema, field, words, PROXIMITY_SLOP)
                 options.append(Query.const_score_query(sloppy, float(weight)))
-            if right.prefix:
+            if right.prefix and go_on:
                 options.append(Query.const_score_query(Query.phrase_prefix_query(schema, field, words), float(2 * weight)))
         return options
 
