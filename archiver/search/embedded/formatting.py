@@ -24,11 +24,11 @@ def select(document: dict[str, Any], names: list[str] | None) -> dict[str, Any]:
         return document
     whole = set(names)
     nested = [name.split(".") for name in names if "." in name and name not in document]
-    found = {
-        name: value
-        for name, value in document.items()
-        if name in whole or any(fnmatch.fnmatchcase(name, one) for one in names if "*" in one)
-    }
+    found = {name: value for name, value in document.items() if name in whole}
+    patterns = [name for name in names if "*" in name]
+    if patterns:
+        fitting = {name for name in document if any(fnmatch.fnmatchcase(name, one) for one in patterns)}
+        found = {name: value for name, value in document.items() if name in whole or name in fitting}
     for path in nested:
         _copy_path(document, path, found)
     return found
