@@ -17,8 +17,9 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,15 @@ class Server:
     def cpu_seconds(self) -> float:
         times = psutil.Process(self.process.pid).cpu_times()
         return times.user + times.system
+
+    def wait_until_calm(self) -> None:
+        """Until merges are done: a second with hardly any CPU."""
+        end = time.monotonic() + 300
+        while time.monotonic() < end:
+            before = self.cpu_seconds()
+            time.sleep(1)
+            if self.cpu_seconds() - before < 0.05:
+                return
 
     def stop(self) -> float:
         begun = time.perf_counter()
@@ -141,11 +151,11 @@ def bodies(count: int, lines: list[str]) -> Iterator[tuple[int, int, bytes]]:
 
 def index(server: Server, count: int, lines: list[str]) -> tuple[float, int]:
     """Seconds spent on sending and indexing (not on making the messages), and bytes of text."""
-    server.client.wait_for_task(server.client.index(UID).update_settings(SETTINGS).task_uid)
+    server.client.wait_for_task(server.client.index(UID).update_settings(SETTINGS).task_uid, timeout_in_ms=60_000)
     seconds, text, last = 0.0, 0, 0
     source = bodies(count, lines)
     while True:
-        stretch = [body for body, _ in zip(source, range(20), strict=False)]
+        stretch = list(islice(source, 20))
         if not stretch:
             break
         begun = time.perf_counter()
@@ -165,12 +175,16 @@ def _send(server: Server, body: bytes) -> int:
     return int(answer.json()["taskUid"])
 
 
-def search_times(server: Server, count: int, lines: list[str]) -> tuple[list[float], list[int]]:
+def search_times(
+    server: Server, count: int, lines: list[str], until: Callable[[], bool] = lambda: False
+) -> tuple[list[float], list[int]]:
     chance = random.Random(3)
     seconds: list[float] = []
     totals: list[int] = []
     url = f"{server.url}/indexes/{UID}/search"
     for _ in range(count):
+        if until():
+            break
         words = [word for word in lines[chance.randrange(len(lines))].split() if word.isalpha() and len(word) > 3]
         if len(words) < 2:
             continue
@@ -208,10 +222,12 @@ def main() -> None:
             stop.set()
             watcher.join()
             print(
-                f"indexing: {chosen.documents / seconds:,.0f} messages/s ({text / seconds / 1e6:.1f} MB/s), server CPU"
-                f" {server.cpu_seconds():.0f} s in {seconds:.0f} s, at most {peaks['RssAnon']:.0f} MiB private"
+                f"indexing: {chosen.documents / seconds:,.0f} messages/s ({text / seconds / 1e6:.1f} MB/s) in {seconds:.0f} s,"
+                f" server CPU {server.cpu_seconds() / chosen.documents * 1e6:.0f} µs a message,"
+                f" at most {peaks['RssAnon']:.0f} MiB private"
                 f" ({peaks['VmRSS']:.0f} MiB with mapped index files)"
             )
+            server.wait_until_calm()
             report_searches(server, chosen.searches, lines)
             print(f"stop: {server.stop():.2f} s")
             size = sum(path.stat().st_size for path in (data / "indexes").rglob("*") if path.is_file())
@@ -220,6 +236,7 @@ def main() -> None:
             begun, resident = server.start_seconds, server.resident_mib()
             print(f"start with {chosen.documents:,} documents: {begun:.2f} s, {resident:.0f} MiB resident")
             report_searches(server, chosen.searches, lines)
+            report_searches_while_indexing(server, chosen.searches, min(chosen.documents, 40_000), lines)
         finally:
             server.stop()
     print(f"load after: {', '.join(f'{one:.2f}' for one in os.getloadavg())}")
@@ -227,12 +244,35 @@ def main() -> None:
 
 def report_searches(server: Server, count: int, lines: list[str]) -> None:
     search_times(server, 20, lines)
+    before = server.cpu_seconds()
     seconds, totals = search_times(server, count, lines)
-    cuts = statistics.quantiles(seconds, n=100)
+    each = (server.cpu_seconds() - before) / len(seconds)
     print(
-        f"two words, filter, three facets, highlights: p50 {cuts[49] * 1e3:.1f} ms, p95 {cuts[94] * 1e3:.1f} ms,"
-        f" p99 {cuts[98] * 1e3:.1f} ms (median {statistics.median(totals):.0f} hits)"
+        f"two words, filter, three facets, highlights: {percentiles(seconds)}, server CPU {each * 1e3:.1f} ms each"
+        f" (median {statistics.median(totals):.0f} hits, load {os.getloadavg()[0]:.2f})"
     )
+
+
+def report_searches_while_indexing(server: Server, count: int, documents: int, lines: list[str]) -> None:
+    """The same searches while messages that are there already come once more."""
+    done = threading.Event()
+    rates: list[float] = []
+
+    def write() -> None:
+        seconds, _ = index(server, documents, lines)
+        rates.append(documents / seconds)
+        done.set()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    seconds, _ = search_times(server, count, lines, done.is_set)
+    writer.join()
+    print(f"the same while indexing {rates[0]:,.0f} messages/s: {percentiles(seconds)}, {len(seconds)} searches")
+
+
+def percentiles(seconds: list[float]) -> str:
+    cuts = statistics.quantiles(seconds, n=100)
+    return f"p50 {cuts[49] * 1e3:.1f} ms, p95 {cuts[94] * 1e3:.1f} ms, p99 {cuts[98] * 1e3:.1f} ms"
 
 
 if __name__ == "__main__":

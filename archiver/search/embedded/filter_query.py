@@ -20,6 +20,7 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _MARKS = {"EXISTS": "e", "NULL": "n", "EMPTY": "y"}
 _REGEX_SIGNS = re.compile(r"([\\.+*?()|\[\]{}^$#&\-~/])")
 _MAX_VALUES = 10_000_000
+_FEW_VALUES = 32  # up to so many, their postings are joined; a set of terms costs an automaton first
 _HOLDS: dict[str, Callable[[str, str], bool]] = {">": gt, ">=": ge, "<": lt, "<=": le}
 
 
@@ -88,6 +89,8 @@ class FilterCompiler:
         terms.extend(canonical_number(number) for number in map(as_number, values) if number is not None)
         if len(terms) == 1:
             return self._term(f"f.{name}", terms[0])
+        if len(terms) <= _FEW_VALUES:
+            return Query.boolean_query([(Occur.Should, self._term(f"f.{name}", term)) for term in dict.fromkeys(terms)])
         return Query.term_set_query(self.schema, f"f.{name}", terms)
 
     def _contains(self, name: str, part: str) -> Query:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
@@ -24,11 +24,11 @@ def select(document: dict[str, Any], names: list[str] | None) -> dict[str, Any]:
         return document
     whole = set(names)
     nested = [name.split(".") for name in names if "." in name and name not in document]
-    found = {
-        name: value
-        for name, value in document.items()
-        if name in whole or any(fnmatch.fnmatchcase(name, one) for one in names if "*" in one)
-    }
+    found = {name: value for name, value in document.items() if name in whole}
+    patterns = [name for name in names if "*" in name]
+    if patterns:
+        fitting = {name for name in document if any(fnmatch.fnmatchcase(name, one) for one in patterns)}
+        found = {name: value for name, value in document.items() if name in whole or name in fitting}
     for path in nested:
         _copy_path(document, path, found)
     return found
@@ -58,6 +58,7 @@ class Formatter:
     request: SearchRequest
     matcher: Matcher
     displayed: list[str]
+    _ways: dict[str, tuple[int | None, bool]] = field(default_factory=dict)
 
     def show(self, document: dict[str, Any]) -> dict[str, Any]:
         """A hit, without what concerns its score."""
@@ -82,8 +83,7 @@ class Formatter:
         if value is None or isinstance(value, bool):
             return value
         text = value if isinstance(value, str) else number_text(value)
-        crop = next((length for name, length in crops.items() if _names(name, path)), None)
-        mark = any(_names(name, path) for name in highlights)
+        crop, mark = self._ways.get(path) or self._way(path, highlights, crops)
         if not mark and crop is None:
             return text
         matches = self.matcher.find(text)
@@ -91,6 +91,12 @@ class Formatter:
         shown = self._marked(text, matches, start, end) if mark else text[start:end]
         marker = self.request.crop_marker
         return f"{marker if start > 0 else ''}{shown}{marker if end < len(text) else ''}"
+
+    def _way(self, path: str, highlights: list[str], crops: dict[str, int]) -> tuple[int | None, bool]:
+        """To how many words an attribute is cropped, and whether it is marked; decided once."""
+        crop = next((length for name, length in crops.items() if _names(name, path)), None)
+        way = self._ways[path] = crop, any(_names(name, path) for name in highlights)
+        return way
 
     def _marked(self, text: str, matches: list[Match], start: int, end: int) -> str:
         parts: list[str] = []
@@ -146,9 +152,12 @@ def crop_window(text: str, matches: list[Match], length: int) -> tuple[int, int]
         return 0, len(text)
     best: tuple[int, int] | None = None
     best_value = (0, 0)
+    spans = _word_spans(text, matches[: _CROP_STARTS + length], length)
     for place, match in enumerate(matches[:_CROP_STARTS]):
-        end = _words_on(text, match.start, length)
-        inside = [other for other in matches[place : place + length] if other.end <= end]
+        beyond = spans[place][0] + length
+        inside = [
+            other for other, span in zip(matches[place : place + length], spans[place:], strict=False) if span[1] <= beyond
+        ]
         value = (len({other.unit for other in inside}), len(inside))
         if value > best_value:
             best, best_value = (match.start, inside[-1].end), value
@@ -160,6 +169,22 @@ def crop_window(text: str, matches: list[Match], length: int) -> tuple[int, int]
     if end == len(text):
         start = _words_back(text, start, length - len(_words(text).findall(text, start)))
     return start, end
+
+
+def _word_spans(text: str, matches: list[Match], length: int) -> list[tuple[int, int]]:
+    """For each match the numbers of its first word and of the one behind it, counted from the first match on.
+
+    Of the words between two matches not more than `length` are counted: no window reaches over them.
+    """
+    find = _words(text).finditer
+    spans: list[tuple[int, int]] = []
+    number = place = 0
+    for match in matches:
+        if spans:
+            number += sum(1 for _ in islice(find(text, place, match.start), length))
+        place = match.start
+        spans.append((number, number + sum(1 for _ in find(text, place, match.end))))
+    return spans
 
 
 def _words(text: str) -> re.Pattern[str]:

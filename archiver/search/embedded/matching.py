@@ -8,13 +8,16 @@ it was typed is not found, among the different words of a text, and remembered f
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import pairwise
 
 from archiver.search.embedded.query_terms import ParsedQuery, Unit
 from archiver.search.embedded.text import Segmenter, folded_text, joins
 
 _WORDS = re.compile(r"[^\W_]+")
+_ASCII_SIGNS = {code: " " for code in range(128) if not chr(code).isalnum()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +56,13 @@ class Matcher:
             yield Match(folded.origin(match.start), folded.origin(match.end), match.unit) if folded.starts else match
 
     def _in_folded(self, text: str) -> Iterator[Match]:
+        different: set[str] | None = None
         for number, unit in enumerate(self.parsed.units):
             found = [match for run in (unit.words, *unit.others) for match in _plain_run(text, number, run, prefix=unit.prefix)]
             yield from found
             if unit.typos and not found:
-                different = set(_WORDS.findall(text))
+                if different is None:
+                    different = _different_words(text)
                 variants = self._misspelt(different, number, unit)
                 for variant in different & variants.keys():
                     yield from _plain_variant(text, number, variant, variants[variant])
@@ -82,13 +87,27 @@ class Matcher:
         shortest = len(unit.words[0]) - unit.typos
         longest = 1000 if unit.prefix else len(unit.words[0]) + unit.typos
         letters, reach = set(unit.words[0]), len(unit.words[0]) + unit.typos
-        for word in words - seen:
-            if shortest <= len(word) <= longest and len(letters.difference(word[:reach])) <= unit.typos:
+        kept = _pieces(unit.words[0], unit.typos)
+        for word in [word for word in words - seen if shortest <= len(word) <= longest and kept(word) is not None]:
+            if len(letters.difference(word[:reach])) <= unit.typos:
                 size = matched_size(word, unit)
                 if size:
                     variants[word] = size
         seen |= words
         return variants
+
+
+def _different_words(text: str) -> set[str]:
+    return set(text.translate(_ASCII_SIGNS).split() if text.isascii() else _WORDS.findall(text))
+
+
+@lru_cache(maxsize=256)
+def _pieces(word: str, typos: int) -> Callable[[str], object]:
+    """Looks for one of the pieces of a word: each typo spoils two of them at most (a swap), so one stays whole."""
+    count = 2 * typos + 1
+    cuts = [len(word) * place // count for place in range(count + 1)]
+    pieces = {word[start:end] for start, end in pairwise(cuts)}
+    return re.compile("|".join(map(re.escape, sorted(pieces)))).search
 
 
 def _plain_run(text: str, number: int, words: tuple[str, ...], *, prefix: bool) -> Iterator[Match]:

@@ -8,7 +8,7 @@ apart again: for sorting between two rules, and for the details of a score.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
 
 from tantivy import Occur, Query
@@ -94,6 +94,7 @@ class Ranker:
     no_typos_on: frozenset[str]
     rules: tuple[str, ...]
     degraded: bool = False
+    _counts: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def build(self, parsed: ParsedQuery, strategy: str) -> RankedQuery:
         units = list(dict.fromkeys(replace(unit, typos=self._typos(unit)) for unit in parsed.units))
@@ -166,7 +167,8 @@ class Ranker:
             step = ATTRIBUTE_STEPS - (rank * ATTRIBUTE_STEPS // last if last > ATTRIBUTE_STEPS else rank)
             if step <= 0:
                 break
-            found.append((step, self._run(f"t.{name}", unit.words)))
+            if self._may_have(f"t.{name}", unit.words):
+                found.append((step, self._run(f"t.{name}", unit.words)))
             # beginnings of words are not looked up once more in long texts: many documents have them
             if unit.prefix and unit.word is not None and rank < PREFIX_ATTRIBUTES and name not in self.snapshot.attributes.long:
                 found.append((step, self._fuzzy(f"t.{name}", unit.word, 0, prefix=True)))
@@ -177,17 +179,22 @@ class Ranker:
         rarest = min(self._frequency(left), self._frequency(right))
         if rarest > NEAR_DOCUMENTS:
             return []
+        # what may follow a common word are too many phrases to look at
+        go_on = self._frequency(left) <= SLOPPY_DOCUMENTS
         options: list[Query] = []
         words: list[str | tuple[int, str]] = [*left.words, *right.words]
         schema = self.snapshot.schema
         for name in self.attributes[:PROXIMITY_ATTRIBUTES]:
-            field = f"t.{name}"
-            options.append(Query.const_score_query(Query.phrase_query(schema, field, words), float(2 * weight)))
-            if rarest <= SLOPPY_DOCUMENTS:
-                sloppy = Query.phrase_query(schema, field, words, PROXIMITY_SLOP)
-                options.append(Query.const_score_query(sloppy, float(weight)))
-            if right.prefix:
-                options.append(Query.const_score_query(Query.phrase_prefix_query(schema, field, words), float(2 * weight)))
+            place = f"t.{name}"
+            if not self._may_have(place, left.words):
+                continue
+            if self._may_have(place, right.words):
+                options.append(Query.const_score_query(Query.phrase_query(schema, place, words), float(2 * weight)))
+                if rarest <= SLOPPY_DOCUMENTS:
+                    sloppy = Query.phrase_query(schema, place, words, PROXIMITY_SLOP)
+                    options.append(Query.const_score_query(sloppy, float(weight)))
+            if right.prefix and go_on:
+                options.append(Query.const_score_query(Query.phrase_prefix_query(schema, place, words), float(2 * weight)))
         return options
 
     def _matching(self, unit: Unit) -> Query:
@@ -252,7 +259,17 @@ class Ranker:
         """How many documents have the unit: for a single word from the dictionaries, which is nearly right and free."""
         if unit.word is None:
             return self.snapshot.count(self._exact(unit))
-        return max((self.snapshot.searcher.doc_freq(field, unit.word) for field in self._fields(unit.words)), default=0)
+        return max((self._documents(place, unit.word) for place in self._fields(unit.words)), default=0)
+
+    def _documents(self, place: str, word: str) -> int:
+        """How many documents have the word in this field, by its dictionaries."""
+        found = self._counts.get((place, word))
+        if found is None:
+            found = self._counts[place, word] = self.snapshot.searcher.doc_freq(place, word)
+        return found
+
+    def _may_have(self, place: str, words: tuple[str, ...]) -> bool:
+        return all(self._documents(place, word) for word in words)
 
 
 def any_of(queries: list[Query]) -> Query:

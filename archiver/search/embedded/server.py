@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,6 +19,10 @@ from archiver.search.embedded.lock import folder_lock
 
 KEEP_ALIVE_SECONDS = 75
 STOP_SECONDS = 20
+# a search takes the interpreter back some thirty times; behind a writer that is building documents each would wait 5 ms
+SWITCH_SECONDS = 0.0005
+# documents are many small objects without cycles; looking for some all the time is wasted
+COLLECT_AFTER = 20_000
 
 
 def serve(
@@ -45,8 +51,20 @@ def serve(
         )
         if ready is not None:
             ready(f"http://{_bracketed(host)}:{listener.getsockname()[1]}")
-        with _signals_end_cleanly():
+        with _signals_end_cleanly(), _tuned_interpreter():
             uvicorn.Server(config).run(sockets=[listener])
+
+
+@contextmanager
+def _tuned_interpreter() -> Iterator[None]:
+    interval, thresholds = sys.getswitchinterval(), gc.get_threshold()
+    sys.setswitchinterval(SWITCH_SECONDS)
+    gc.set_threshold(COLLECT_AFTER, *thresholds[1:])
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(interval)
+        gc.set_threshold(*thresholds)
 
 
 @contextmanager

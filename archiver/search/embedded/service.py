@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from archiver.search.embedded.processing import Processor
 from archiver.search.embedded.state import State
 from archiver.search.embedded.tasks import TaskQueue
 from archiver.search.embedded.writer import Writer
+
+COUNTING_THREADS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +25,7 @@ class Service:
     catalog: Catalog
     keys: KeyRing
     writer: Writer
+    counters: ThreadPoolExecutor  # count facets beside the search for the hits
 
     @classmethod
     def open(cls, data: Path, master_key: str | None) -> Service:
@@ -31,12 +35,14 @@ class Service:
         queue.recover()
         catalog = Catalog(state, data)
         writer = Writer(queue, catalog, Processor(state, queue, catalog))
-        return cls(state, queue, catalog, KeyRing(state, master_key), writer)
+        counters = ThreadPoolExecutor(COUNTING_THREADS, "facets")
+        return cls(state, queue, catalog, KeyRing(state, master_key), writer, counters)
 
     def start(self) -> None:
         self.writer.start()
 
     def close(self) -> None:
         """Finishes the batch in hand."""
+        self.counters.shutdown(wait=False, cancel_futures=True)
         self.writer.stop()
         self.state.close()

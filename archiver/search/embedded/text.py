@@ -57,7 +57,10 @@ _LETTER = f"[^\\W_{_UNSPACED}]|[{_VOWEL_SIGNS}]"
 WORD = re.compile(
     f"[{_UNSPACED}]|(?:{_LETTER})(?:{_LETTER}|[\u0300-\u036f\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0670\u00ad])*"
 )
-_NON_ASCII = re.compile("[^\x00-\x7f]+")
+_ASCII = frozenset(map(chr, range(128)))
+# what is not ASCII, with what stands between such characters and is no letter: a text in another script is one run
+_FOREIGN = re.compile("[^\x00-\x7f]+(?:[\x00-\x40]+[^\x00-\x7f]+)*")
+_SHORT_RUN = 24
 _IRREGULAR = "\ue000"
 _STAND_INS = 0xA500  # letters of a script that mail hardly ever has, one for each sign that a setting makes part of words
 
@@ -65,6 +68,21 @@ _STAND_INS = 0xA500  # letters of a script that mail hardly ever has, one for ea
 @lru_cache(maxsize=65536)
 def fold_word(word: str) -> str:
     return word.lower() if word.isascii() else _fold(word).replace(" ", "")
+
+
+def fold(text: str) -> str:
+    """Only what is not ASCII, mostly a few characters here and there, and often the same ones."""
+    return _FOREIGN.sub(_folded_run, text)
+
+
+def _folded_run(match: re.Match[str]) -> str:
+    run = match.group()
+    return _fold_short(run) if len(run) <= _SHORT_RUN else _fold(run)
+
+
+@lru_cache(maxsize=16384)
+def _fold_short(run: str) -> str:
+    return _fold(run)
 
 
 def _fold(text: str) -> str:
@@ -117,8 +135,10 @@ def folded_text(text: str) -> FoldedText:
     if text.isascii():
         return FoldedText(text.lower())
     lowered = text.lower()
-    if len(lowered) == len(text):  # only what is not ASCII is left to fold, mostly a few characters
-        folded = _NON_ASCII.sub(lambda match: match.group().translate(_ALIGNED), lowered)
+    if len(lowered) == len(text):  # only what is not ASCII is left to fold, mostly a few different characters
+        folded = lowered
+        for char in set(lowered).difference(_ASCII):
+            folded = folded.replace(char, _ALIGNED[ord(char)])
     else:
         folded = text.translate(_ALIGNED)
     place = folded.find(_IRREGULAR)
@@ -165,7 +185,7 @@ class Segmenter:
         """The text as it is handed to Tantivy."""
         if not self.plain:
             text = self._apply(text)
-        return text if text.isascii() else _fold(text)
+        return text if text.isascii() else fold(text)
 
     def words(self, text: str) -> list[str]:
         """The words that Tantivy will see in this text."""

@@ -10,7 +10,7 @@ from archiver.search.embedded.formatting import crop_window, select
 from archiver.search.embedded.matching import Match, Matcher, distance
 from archiver.search.embedded.query_terms import ParsedQuery, Unit, parse_query
 from archiver.search.embedded.settings import full_settings
-from archiver.search.embedded.text import Segmenter, fold_value, folded_text
+from archiver.search.embedded.text import WORD, Segmenter, _fold, fold, fold_value, folded_text
 
 PLAIN = Segmenter()
 
@@ -147,3 +147,34 @@ def test_selecting_attributes() -> None:
     assert select(document, ["a", "b.c"]) == {"a": 1, "b": {"c": 2}}
     assert select(document, ["e.f"]) == {"e": [{"f": 1}, {"f": 3}]}
     assert select(document, ["x.y", "none"]) == {"x.y": 4}
+
+
+MIXED = st.text(st.sampled_from("abéÉeĆ\u0301\u0338ßıİςΣ 東のไ่ทย.-_1٣ﬁ①ąłآ\u00ad<=>"), max_size=30)
+
+
+@given(st.one_of(st.text(max_size=60), MIXED))
+def test_folding_only_what_is_not_ascii_is_folding_the_whole(text: str) -> None:
+    assert fold(text).lower() == _fold(text).lower()
+
+
+LETTERS = st.text("abcd", min_size=1, max_size=7)
+
+
+@given(LETTERS, LETTERS, st.sampled_from([1, 2]))
+def test_every_word_within_its_typos_is_marked(word: str, typed: str, typos: int) -> None:
+    matcher = Matcher(ParsedQuery((Unit((typed,), typos=typos),)), PLAIN)
+    assert bool(matcher.find(word)) == (distance(word, typed, typos) <= typos)
+
+
+@given(st.lists(st.sampled_from(["one", "two", "x", "y_z", "–"]), max_size=60), st.integers(1, 6))
+def test_a_crop_is_the_window_with_the_most_matches(words: list[str], length: int) -> None:
+    text = " ".join(words)
+    matches = Matcher(ParsedQuery((Unit(("one",)), Unit(("two",)))), PLAIN).find(text)
+    start, end = crop_window(text, matches, length)
+    shown = [match.unit for match in matches if match.start >= start and match.end <= end]
+    spots = [match.start() for match in WORD.finditer(text)]
+    for place in range(len(matches)):
+        first = spots.index(matches[place].start)
+        beyond = spots[first + length] if first + length < len(spots) else len(text)
+        inside = [match.unit for match in matches[place:] if match.end <= beyond]
+        assert len(set(shown)) >= len(set(inside))

@@ -76,7 +76,7 @@ def similar(call: Call) -> Answer:
 
 
 def _search(call: Call, uid: str, request: SearchRequest) -> dict[str, Any]:
-    answer = run(_prepared(call, uid, request))
+    answer = run(_prepared(call, uid, request), call.service.counters)
     return {**answer, "degraded": True} if call.late else answer
 
 
