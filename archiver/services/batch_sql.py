@@ -24,6 +24,9 @@ FENCE = """
     WHERE session_id = %(session_id)s AND mailbox_id = %(mailbox_id)s AND slice = %(slice)s AND state = 'running'
     FOR NO KEY UPDATE"""
 
+# In place of a foreign key: the mailbox stays until this batch is committed.
+HOLD_MAILBOX = "SELECT 1 FROM mailboxes WHERE id = %(mailbox_id)s FOR KEY SHARE"
+
 # One probe of the unique index for each key, also while the planner knows nothing about the table.
 FIND_COPIES = """
     SELECT c.* FROM json_array_elements_text(%(keys)s::json) AS k(key), LATERAL (
