@@ -55,6 +55,7 @@ _DROP_PARTICIPANTS = text("DELETE FROM participants p WHERE NOT EXISTS (SELECT 1
 _DROP_OBJECTS = text("""
     DELETE FROM objects o WHERE (kind = 'message' AND NOT EXISTS (SELECT 1 FROM messages m WHERE m.sha256 = o.sha256))
     OR (kind = 'part' AND NOT EXISTS (SELECT 1 FROM message_parts p WHERE p.part_sha256 = o.sha256))""")
+_HOMELESS = text("SELECT count(*) FROM message_copies c WHERE NOT EXISTS (SELECT 1 FROM mailboxes m WHERE m.id = c.mailbox_id)")
 _ANNOUNCE = text("INSERT INTO outbox (id, queue, job, payload) VALUES (:id, 'indexing', 'reindex', '{}'::jsonb)")
 
 
@@ -107,6 +108,8 @@ class _Rebuild:
             connection.execute(_DROP_MESSAGES)
             connection.execute(_DROP_PARTICIPANTS)
             connection.execute(_DROP_OBJECTS)
+            if homeless := connection.execute(_HOMELESS).scalar_one():
+                self.result.damage.append(f"{homeless} copies are of a mailbox that is not there")
             connection.execute(_ANNOUNCE, {"id": uuid7()})
             self.result.messages = connection.execute(text("SELECT count(*) FROM messages")).scalar_one()
         return self.result
