@@ -160,13 +160,23 @@ def run(connection: Connection, statement: str, **parameters: Any) -> Sequence[A
 Answer = psycopg.Cursor[Any]
 
 
-def record_pack(connection: Connection, written: Written) -> None:
-    """The last statements of a transaction that has appended: how far the pack is good, and which ones were sealed."""
-    batch = written.batch
-    if not run(connection, EXTEND_PACK, id=batch.pack_id, end=batch.end, frames=len(batch.frames)):
-        raise StoreUnavailable(f"pack {batch.pack_name} was replaced by compaction meanwhile; the same again will work")
+def record_pack(connection: Connection, written: Written, extended: Sequence[Any] | None = None) -> None:
+    """The last statements of a transaction that has appended: how far the pack is good, and which ones were sealed.
+
+    `extended` is the answer to EXTEND_PACK, from those who have sent it already.
+    """
+    if extended is None:
+        extended = run(connection, EXTEND_PACK, **extension(written))
+    if not extended:
+        name = written.batch.pack_name
+        raise StoreUnavailable(f"pack {name} was replaced by compaction meanwhile; the same again will work")
     for pack in sorted(written.sealed, key=lambda pack: pack.id):
         run(connection, SEAL_PACK, **sealed_row(pack))
+
+
+def extension(written: Written) -> dict[str, object]:
+    """The parameters of EXTEND_PACK."""
+    return {"id": written.batch.pack_id, "end": written.batch.end, "frames": len(written.batch.frames)}
 
 
 def sealed_row(pack: SealedPack) -> dict[str, object]:

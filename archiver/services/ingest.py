@@ -181,8 +181,9 @@ class _Transaction:
                 bytes=sum(item.raw.size for item in copies),
             )
             self._count(result)
-        if self.written:
-            sql.record_pack(self.connection, self.written)
+            extended = self.sql.send(sql.EXTEND_PACK, **sql.extension(self.written)) if self.written else None
+        if self.written and extended:
+            sql.record_pack(self.connection, self.written, self.sql.fetch(extended))
         return result
 
     def _check_fence(self) -> None:
