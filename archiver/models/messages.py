@@ -70,7 +70,8 @@ class MessageCopy(Base):
 
     id: Mapped[Id]
     message_id: Mapped[UUID | None] = mapped_column(ForeignKey("messages.id", ondelete="SET NULL"), index=True)
-    mailbox_id: Mapped[UUID] = mapped_column(ForeignKey("mailboxes.id"))
+    mailbox_id: Mapped[UUID]
+    """No foreign key, which would look for the same mailbox once for each row: a batch locks it once."""
     provider_key: Mapped[str]
     folder: Mapped[str] = mapped_column(server_default=text("''"))
     flags: Mapped[Texts]

@@ -37,7 +37,9 @@ class StoredObject(Base):
 
     sha256: Mapped[bytes] = mapped_column(primary_key=True)
     kind: Mapped[str] = mapped_column(primary_key=True)
-    pack_id: Mapped[UUID] = mapped_column(ForeignKey("packs.id"))
+    pack_id: Mapped[UUID]
+    """No foreign key, which would look for the same pack once for each row: whoever adds objects ends with
+    batch_sql.record_pack, which fails where the pack is not there."""
     position: Mapped[int]
     """The frame's offset in the pack. (`offset` is a word of SQL.)"""
     stored_bytes: Mapped[int]

@@ -24,6 +24,9 @@ FENCE = """
     WHERE session_id = %(session_id)s AND mailbox_id = %(mailbox_id)s AND slice = %(slice)s AND state = 'running'
     FOR NO KEY UPDATE"""
 
+# In place of a foreign key: the mailbox stays until this batch is committed.
+HOLD_MAILBOX = "SELECT 1 FROM mailboxes WHERE id = %(mailbox_id)s FOR KEY SHARE"
+
 # One probe of the unique index for each key, also while the planner knows nothing about the table.
 FIND_COPIES = """
     SELECT c.* FROM json_array_elements_text(%(keys)s::json) AS k(key), LATERAL (
@@ -157,13 +160,23 @@ def run(connection: Connection, statement: str, **parameters: Any) -> Sequence[A
 Answer = psycopg.Cursor[Any]
 
 
-def record_pack(connection: Connection, written: Written) -> None:
-    """The last statements of a transaction that has appended: how far the pack is good, and which ones were sealed."""
-    batch = written.batch
-    if not run(connection, EXTEND_PACK, id=batch.pack_id, end=batch.end, frames=len(batch.frames)):
-        raise StoreUnavailable(f"pack {batch.pack_name} was replaced by compaction meanwhile; the same again will work")
+def record_pack(connection: Connection, written: Written, extended: Sequence[Any] | None = None) -> None:
+    """The last statements of a transaction that has appended: how far the pack is good, and which ones were sealed.
+
+    `extended` is the answer to EXTEND_PACK, from those who have sent it already.
+    """
+    if extended is None:
+        extended = run(connection, EXTEND_PACK, **extension(written))
+    if not extended:
+        name = written.batch.pack_name
+        raise StoreUnavailable(f"pack {name} was replaced by compaction meanwhile; the same again will work")
     for pack in sorted(written.sealed, key=lambda pack: pack.id):
         run(connection, SEAL_PACK, **sealed_row(pack))
+
+
+def extension(written: Written) -> dict[str, object]:
+    """The parameters of EXTEND_PACK."""
+    return {"id": written.batch.pack_id, "end": written.batch.end, "frames": len(written.batch.frames)}
 
 
 def sealed_row(pack: SealedPack) -> dict[str, object]:

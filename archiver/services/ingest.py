@@ -159,8 +159,11 @@ class _Transaction:
         with self.sql:
             self._check_fence()
             keys = {item.key for item in intake.items} | {fit_key(change.provider_key) for change in self.batch.changes}
+            mailbox = self.sql.send(sql.HOLD_MAILBOX)
             copies_known = self.sql.send(sql.FIND_COPIES, keys=sql.rows(sorted(keys)))
             messages_known = self.sql.send(sql.FIND_MESSAGES, hashes=sql.hashes({item.sha256 for item in intake.items}))
+            if not self.sql.fetch(mailbox):
+                raise UsageError(f"there is no mailbox {self.origin.mailbox_id}")
             known = {row.provider_key: row for row in self.sql.fetch(copies_known)}
             rows_known = {bytes(row.sha256) for row in self.sql.fetch(messages_known)}
             versions = version_keys(intake.items, known)
@@ -178,8 +181,9 @@ class _Transaction:
                 bytes=sum(item.raw.size for item in copies),
             )
             self._count(result)
-        if self.written:
-            sql.record_pack(self.connection, self.written)
+            extended = self.sql.send(sql.EXTEND_PACK, **sql.extension(self.written)) if self.written else None
+        if self.written and extended:
+            sql.record_pack(self.connection, self.written, self.sql.fetch(extended))
         return result
 
     def _check_fence(self) -> None:

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import Engine, text
 
 from archiver.errors import UsageError
 from archiver.models.ids import message_uuid, uuid7
@@ -39,6 +39,7 @@ _JOURNAL: dict[int, Callable[[bytes], Any]] = {
     Kind.CONFIG: Config.decode,
 }
 
+_HURRY = text("SET LOCAL synchronous_commit = off")  # a crash means to begin anew anyway
 _ADD_PACK = text("""
     INSERT INTO packs (id, name, state, size_bytes, frames, sha256, sealed_at)
     VALUES (:id, :name, :state, :size, :frames, :sha256, CASE WHEN :state = 'sealed' THEN now() END)""")
@@ -54,6 +55,7 @@ _DROP_PARTICIPANTS = text("DELETE FROM participants p WHERE NOT EXISTS (SELECT 1
 _DROP_OBJECTS = text("""
     DELETE FROM objects o WHERE (kind = 'message' AND NOT EXISTS (SELECT 1 FROM messages m WHERE m.sha256 = o.sha256))
     OR (kind = 'part' AND NOT EXISTS (SELECT 1 FROM message_parts p WHERE p.part_sha256 = o.sha256))""")
+_HOMELESS = text("SELECT count(*) FROM message_copies c WHERE NOT EXISTS (SELECT 1 FROM mailboxes m WHERE m.id = c.mailbox_id)")
 _ANNOUNCE = text("INSERT INTO outbox (id, queue, job, payload) VALUES (:id, 'indexing', 'reindex', '{}'::jsonb)")
 
 
@@ -106,6 +108,8 @@ class _Rebuild:
             connection.execute(_DROP_MESSAGES)
             connection.execute(_DROP_PARTICIPANTS)
             connection.execute(_DROP_OBJECTS)
+            if homeless := connection.execute(_HOMELESS).scalar_one():
+                self.result.damage.append(f"{homeless} copies are of a mailbox that is not there")
             connection.execute(_ANNOUNCE, {"id": uuid7()})
             self.result.messages = connection.execute(text("SELECT count(*) FROM messages")).scalar_one()
         return self.result
@@ -121,11 +125,13 @@ class _Rebuild:
             return
         self.result.packs += 1
         first = self._read_journal(pack, listed)
+        wanted = [entry for entry in listed if entry.kind in _OBJECT_KINDS]
         with self.engine.begin() as connection:
+            connection.execute(_HURRY)
             connection.execute(_ADD_PACK, _pack_row(pack, len(listed)))
-            wanted = [entry for entry in listed if entry.kind in _OBJECT_KINDS]
-            for start in range(0, len(wanted), _PORTION):
-                self._portion(connection, pack, wanted[start : start + _PORTION], first)
+            with sql.Pipeline(connection) as pipeline:  # Postgres inserts a portion while we read the next
+                for start in range(0, len(wanted), _PORTION):
+                    self._portion(pipeline, pack, wanted[start : start + _PORTION], first)
 
     def _read_journal(self, pack: PackFile, listed: list[IndexEntry]) -> FirstSeen:
         """Remembers the journal frames for later; gives the first occurrence of each message, for its date of receipt."""
@@ -150,13 +156,7 @@ class _Rebuild:
             self.result.damage.append(str(damage))
             return None
 
-    def _portion(
-        self,
-        connection: Connection,
-        pack: PackFile,
-        listed: list[IndexEntry],
-        first: FirstSeen,
-    ) -> None:
+    def _portion(self, pipeline: sql.Pipeline, pack: PackFile, listed: list[IndexEntry], first: FirstSeen) -> None:
         objects: list[dict[str, Any]] = []
         messages: list[tuple[Frame, Place]] = []
         for entry in listed:
@@ -174,9 +174,8 @@ class _Rebuild:
                 small = raw_bytes <= _IN_MEMORY_BYTES
                 self.objects.keep(frame.sha256, frame.place, frame.bytes() if small else None)
         objects.sort(key=lambda row: (row["h"], row["k"]))
-        with sql.Pipeline(connection) as pipeline:
-            pipeline.send(sql.ADD_OBJECTS, rows=sql.rows(objects), pack_id=pack.id)
-            self._messages(pipeline, messages, first)
+        pipeline.send(sql.ADD_OBJECTS, rows=sql.rows(objects), pack_id=pack.id)
+        self._messages(pipeline, messages, first)
 
     def _messages(self, pipeline: sql.Pipeline, messages: list[tuple[Frame, Place]], first: FirstSeen) -> None:
         """Rows of messages; those whose parts were not seen yet wait until all packs are read."""

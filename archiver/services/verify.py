@@ -163,10 +163,11 @@ class _Verification:
                 else:
                     self._problem(row.id, pack.name, offset, item.what, (offset, offset + 1))
                 continue
+            length = item.header.frame_length
             self.report.frames += 1
-            self.report.bytes += item.header.frame_length
+            self.report.bytes += length
             self._check_frame(row, pack, item, expected.pop(item.offset, None))
-            progress(item.end)
+            progress(item.offset + length)
         for position, missing in expected.items():
             if not self._is_told(pack.name, position):
                 self._problem(row.id, pack.name, position, f"no {missing.kind} frame here", (position, position + 1))

@@ -56,10 +56,10 @@ class Encoder:
 
     def encode(self, record: Record) -> bytes:
         data = as_bytes(record.content)
-        with_dictionary = record.uses_dictionary
-        if with_dictionary:
+        dictionary_id = 0
+        if record.uses_dictionary:
             self._trainer.observe(data)
-        dictionary_id = self._dictionary.id if with_dictionary and self._dictionary else 0
+            dictionary_id = self._dictionary.id if self._dictionary else 0
         codec, body = Codec.STORED, data
         if len(data) >= _SMALLEST:
             packed = (self._trained if dictionary_id else self._plain).compress(data)

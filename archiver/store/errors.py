@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 from uuid import UUID
 
 from archiver.errors import ArchiverError
@@ -24,8 +24,7 @@ class NotStored(StoreError):
     """There is no object with this SHA-256."""
 
 
-@dataclass(frozen=True, slots=True)
-class Spot:
+class Spot(NamedTuple):
     """A place in a pack, for people."""
 
     pack: str

@@ -6,6 +6,7 @@ import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import NamedTuple
 from uuid import UUID
 
 from google_crc32c import extend
@@ -31,8 +32,7 @@ ReadAt = Callable[[int, int], bytes]
 """(offset, length) → the bytes there, fewer at the end of the file."""
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """Where a frame lies."""
 
     pack_id: UUID
@@ -95,8 +95,7 @@ class Seal:
         return cls(index_offset, frames, sha256)
 
 
-@dataclass(frozen=True, slots=True)
-class IndexEntry:
+class IndexEntry(NamedTuple):
     kind: int
     offset: int
     length: int
@@ -108,11 +107,10 @@ def encode_index(entries: list[IndexEntry]) -> bytes:
 
 
 def decode_index(data: bytes) -> list[IndexEntry]:
-    return [IndexEntry(*fields) for fields in _ENTRY.iter_unpack(data)]
+    return [IndexEntry._make(fields) for fields in _ENTRY.iter_unpack(data)]
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(NamedTuple):
     """A frame whose header is whole. Its payload is not checked yet."""
 
     offset: int
@@ -137,14 +135,15 @@ def walk(read_at: ReadAt, size: int, name: str, start: int = PACK_HEADER_BYTES) 
             window, base = read_at(at, min(_SEARCH_BYTES // 8, end - at)), at
         try:
             header = decode_header(window[at - base : at - base + HEADER_BYTES], Spot(name, at))
-            if at + header.frame_length > end:
+            after = at + header.frame_length
+            if after > end:
                 raise Damage(Spot(name, at), "a frame is cut off")
         except Damage as damage:
             yield damage
             at = _next_frame(read_at, at + 1, end, name)
             continue
         yield Found(at, header)
-        at += header.frame_length
+        at = after
 
 
 def _next_frame(read_at: ReadAt, at: int, end: int, name: str) -> int:

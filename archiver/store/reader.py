@@ -12,12 +12,13 @@ from zstandard import ZstdDecompressor, ZstdError
 
 from archiver.store import stream
 from archiver.store.backend import Backend, PackFile
+from archiver.store.base64_lines import Lines
 from archiver.store.dictionaries import Decompressors
 from archiver.store.errors import Damage, LostDictionary, LostPack, NotStored, Spot
 from archiver.store.frames import FLAG_RECIPE, HEADER_BYTES, SHA_BYTES, Codec, Header, Kind, decode_header, open_frame
 from archiver.store.keys import PackKeys
 from archiver.store.pack import Place
-from archiver.store.recipe import Literal, Recipe, part_pieces
+from archiver.store.recipe import Literal, PartRef, Recipe, part_pieces
 
 IN_MEMORY_BYTES = 8 << 20
 _CACHED_PARTS_BYTES = 48 << 20
@@ -62,19 +63,19 @@ class FrameReader:
         spot = Spot(pack.name, offset)
         data = pack.read_at(offset, min(max(length, HEADER_BYTES), IN_MEMORY_BYTES))
         header = header or decode_header(data[:HEADER_BYTES], spot)
-        if header.frame_length <= IN_MEMORY_BYTES and header.content_length <= IN_MEMORY_BYTES:
-            missing = header.frame_length - len(data)
-            if missing > 0:
-                data += pack.read_at(offset + len(data), missing)
-            place = Place(pack.id, offset, header.frame_length)
-            return self._open_whole(header, data[HEADER_BYTES : header.frame_length], spot, place)
+        length = header.frame_length
+        if length <= IN_MEMORY_BYTES and header.content_length <= IN_MEMORY_BYTES:
+            if length > len(data):
+                data += pack.read_at(offset + len(data), length - len(data))
+            place = Place(pack.id, offset, length)
+            return self._open_whole(header, data[HEADER_BYTES:length], spot, place)
         return self._open_flow(pack, header, offset, spot)
 
     def _open_whole(self, header: Header, payload: bytes, spot: Spot, place: Place) -> Frame:
         key = self._keys.find(header.fingerprint)
         sha256, body = open_frame(key, header, payload, spot)
         if header.codec == Codec.STORED:
-            content = body
+            content = bytes(body)
         elif header.codec == Codec.ZSTD:
             try:
                 content = self._decompressor(header, spot).decompress(body, max_output_size=header.content_length)
@@ -169,28 +170,30 @@ class ObjectReader:
         source = _Source(frame.pieces)
         recipe = read_recipe(source, frame.spot, frame.sha256)
         for step in recipe.steps:
-            if isinstance(step, Literal):
-                pieces = source.take(step.length)
-            else:
-                pieces = part_pieces(step, self.stream(step.sha256, Kind.PART))
+            pieces = source.take(step.length) if isinstance(step, Literal) else self.part(step)
             for piece in pieces:
                 digest.update(piece)
                 yield piece
         if digest.digest() != frame.sha256:
             raise Damage(frame.spot, "the message does not have its SHA-256", frame.sha256)
 
+    def part(self, ref: PartRef) -> Iterator[bytes]:
+        """The stretch of a message that was cut out as this part."""
+        return part_pieces(ref, self.stream(ref.sha256, Kind.PART))
+
 
 class CachingReader(ObjectReader):
     """For reading everything in pack order: remembers where parts are, and the content of those that were seen last.
 
-    A newsletter's picture is read once then, not for each copy of the newsletter.
+    A newsletter's picture is read, and written in base64 again, once then, not for each copy of the newsletter.
     """
 
     def __init__(self, frames: FrameReader, objects: ObjectReader) -> None:
         super().__init__(frames, self._find_place)
         self._look_up = objects.find
         self._places: OrderedDict[bytes, Place] = OrderedDict()
-        self._contents: OrderedDict[bytes, bytes] = OrderedDict()
+        self._contents: OrderedDict[bytes | tuple[bytes, Lines], bytes] = OrderedDict()
+        """By SHA-256 as they are stored; with the lines, too, as they stand in messages."""
         self._size = 0
 
     def keep(self, sha256: bytes, place: Place, content: bytes | None) -> None:
@@ -198,8 +201,12 @@ class CachingReader(ObjectReader):
         self._places[sha256] = place
         if len(self._places) > _KNOWN_PLACES:
             self._places.popitem(last=False)
-        if content is not None and len(content) <= _CACHED_PARTS_BYTES // 8 and sha256 not in self._contents:
-            self._contents[sha256] = content
+        if content is not None:
+            self._hold(sha256, content)
+
+    def _hold(self, key: bytes | tuple[bytes, Lines], content: bytes) -> None:
+        if len(content) <= _CACHED_PARTS_BYTES // 8 and key not in self._contents:
+            self._contents[key] = content
             self._size += len(content)
             while self._size > _CACHED_PARTS_BYTES:
                 self._size -= len(self._contents.popitem(last=False)[1])
@@ -208,11 +215,23 @@ class CachingReader(ObjectReader):
         return sha256 in self._places
 
     def stream(self, sha256: bytes, kind: Kind = Kind.MESSAGE) -> Iterator[bytes]:
-        held = self._contents.get(sha256) if kind is Kind.PART else None
-        if held is not None:
-            self._contents.move_to_end(sha256)
-            return iter((held,))
-        return super().stream(sha256, kind)
+        held = self._held(sha256) if kind is Kind.PART else None
+        return super().stream(sha256, kind) if held is None else iter((held,))
+
+    def part(self, ref: PartRef) -> Iterator[bytes]:
+        if ref.lines is None or ref.sha256 not in self._contents:
+            return super().part(ref)
+        encoded = self._held((ref.sha256, ref.lines))
+        if encoded is None:
+            encoded = b"".join(super().part(ref))
+            self._hold((ref.sha256, ref.lines), encoded)
+        return iter((encoded,))
+
+    def _held(self, key: bytes | tuple[bytes, Lines]) -> bytes | None:
+        content = self._contents.get(key)
+        if content is not None:
+            self._contents.move_to_end(key)
+        return content
 
     def _find_place(self, sha256: bytes, kind: Kind) -> Place | None:
         known = self._places.get(sha256) if kind is Kind.PART else None

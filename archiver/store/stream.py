@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 CHUNK_BYTES = 1 << 20
 OVERHEAD_BYTES = 16
 PREFIX_BYTES = 7
+_ONLY = b"\0\0\0\0\x01"  # the end of the nonce of a chunk that is the first and the last
 
 
 class Tampered(Exception):
@@ -26,7 +27,7 @@ def sealed_length(plain_length: int) -> int:
 
 def seal(key: bytes, prefix: bytes, associated: bytes, plain: bytes) -> bytes:
     if len(plain) <= CHUNK_BYTES:
-        return AESGCM(key).encrypt(_nonce(prefix, 0, last=True), plain, associated)
+        return AESGCM(key).encrypt(prefix + _ONLY, plain, associated)
     return b"".join(seal_chunks(key, prefix, associated, [plain]))
 
 
@@ -48,7 +49,7 @@ def seal_chunks(key: bytes, prefix: bytes, associated: bytes, pieces: Iterable[b
 def open_sealed(key: bytes, prefix: bytes, associated: bytes, payload: bytes) -> bytes:
     if len(payload) <= CHUNK_BYTES + OVERHEAD_BYTES:
         try:
-            return AESGCM(key).decrypt(_nonce(prefix, 0, last=True), payload, associated)
+            return AESGCM(key).decrypt(prefix + _ONLY, payload, associated)
         except InvalidTag:
             raise Tampered from None
     size = CHUNK_BYTES + OVERHEAD_BYTES

@@ -234,7 +234,6 @@ def upgrade() -> None:
         sa.Column("stored_bytes", sa.BigInteger(), nullable=False),
         sa.Column("raw_bytes", sa.BigInteger(), nullable=False),
         sa.CheckConstraint("octet_length(sha256) = 32", name=op.f("ck_objects_sha256_length")),
-        sa.ForeignKeyConstraint(["pack_id"], ["packs.id"], name=op.f("fk_objects_pack_id")),
         sa.PrimaryKeyConstraint("sha256", "kind", name=op.f("pk_objects")),
     )
     op.create_index("ix_objects_pack_id_position", "objects", ["pack_id", "position"], unique=False)
@@ -481,7 +480,6 @@ def upgrade() -> None:
         sa.Column("deleted_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("deleted_reason", sa.Text(), nullable=True),
         sa.CheckConstraint("message_id IS NOT NULL OR deleted_at IS NOT NULL", name=op.f("ck_message_copies_has_message")),
-        sa.ForeignKeyConstraint(["mailbox_id"], ["mailboxes.id"], name=op.f("fk_message_copies_mailbox_id")),
         sa.ForeignKeyConstraint(
             ["message_id"], ["messages.id"], name=op.f("fk_message_copies_message_id"), ondelete="SET NULL"
         ),

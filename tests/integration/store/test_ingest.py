@@ -4,6 +4,7 @@ import hashlib
 import os
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Thread
@@ -11,6 +12,7 @@ from threading import Thread
 import pytest
 from sqlalchemy import event, text
 
+from archiver.errors import UsageError
 from archiver.models import message_uuid, uuid7
 from archiver.services.ingest import BatchResult, Fence, TakenOver
 from archiver.services.provider_keys import fit_key
@@ -224,6 +226,15 @@ def test_the_fence_lets_only_the_current_slice_in(world: World) -> None:
         with pytest.raises(TakenOver, match="in other hands"):
             ingest.store_batch(world.origin(), batch_of(mail(5), start=5, state={"a": 1}), stale)
     assert world.content() == before
+
+
+def test_a_batch_for_a_mailbox_that_is_gone_changes_nothing(world: World) -> None:
+    origin = replace(world.origin(), mailbox_id=uuid7())
+    with pytest.raises(UsageError, match="no mailbox"):
+        world.open().store_batch(origin, batch_of(mail(1)))
+    assert world.value("SELECT count(*) FROM messages") == 0
+    assert world.value("SELECT count(*) FROM objects") == 0
+    assert not list(world.folder.glob("*.pack")), "it is known before anything is written"
 
 
 def test_statements_of_the_caller_share_the_transaction(world: World) -> None:
