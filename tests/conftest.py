@@ -68,11 +68,3 @@ def engine(database_url: str) -> Iterator[Engine]:
     engine = make_engine(database_url, "test")
     yield engine
     engine.dispose()
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """The long versions run when they are asked for: `-m chaos`."""
-    if "chaos" not in str(config.getoption("-m")):
-        for item in items:
-            if item.get_closest_marker("chaos"):
-                item.add_marker(pytest.mark.skip(reason="the long version: pytest -m chaos"))
