@@ -5,6 +5,8 @@ from __future__ import annotations
 from sqlalchemy import Engine, create_engine
 
 _CONNECT_SECONDS = 10
+_FROZEN_SECONDS = 300
+"""A process that stands still inside a transaction loses it after this time, and with it the locks that others wait for."""
 
 
 def make_engine(url: str, name: str, *, pool_size: int = 5) -> Engine:
@@ -18,7 +20,7 @@ def make_engine(url: str, name: str, *, pool_size: int = 5) -> Engine:
         connect_args={
             "application_name": f"archiver-{name}",
             "connect_timeout": _CONNECT_SECONDS,
-            "options": "-c timezone=UTC -c idle_in_transaction_session_timeout=600000",
+            "options": f"-c timezone=UTC -c idle_in_transaction_session_timeout={_FROZEN_SECONDS * 1000}",
             "keepalives_idle": 60,
             "tcp_user_timeout": 30_000,
         },

@@ -81,7 +81,7 @@ def test_a_worker_that_wakes_up_late_changes_nothing(world: World) -> None:
     before = world.start_sync(source)
     sleeper = world.start_worker()
     wait_for_progress(world, source, 100)
-    os.kill(sleeper.pid, signal.SIGSTOP)
+    stop_between_transactions(world, sleeper)
     world.start_worker()
     world.wait(source, before, 120)
     archive = world.archive(source)
@@ -90,6 +90,20 @@ def test_a_worker_that_wakes_up_late_changes_nothing(world: World) -> None:
     eventually(lambda: "slice_ended" in log.read_text() or sleeper.poll() is not None, 30, "the end of its slices")
     assert world.archive(source) == archive
     check(world, source)
+
+
+def stop_between_transactions(world: World, worker: subprocess.Popen[bytes]) -> None:
+    """(Inside one it would hold its mailbox until Postgres takes the transaction away, minutes later.)"""
+    busy = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND state <> 'idle' AND pid <> pg_backend_pid()"
+
+    def stopped() -> bool:
+        os.kill(worker.pid, signal.SIGSTOP)
+        if not world.rows(busy):
+            return True
+        os.kill(worker.pid, signal.SIGCONT)
+        return False
+
+    eventually(stopped, 20, "a moment without a transaction")
 
 
 def test_sigterm_gives_everything_back_and_ends_in_time(world: World) -> None:
