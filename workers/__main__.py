@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import os
 import sys
+import threading
 from pathlib import Path
 
 from archiver.config import Settings, load_settings
@@ -25,6 +26,7 @@ from workers.work import Work, is_outage
 
 _INDEXING_CONCURRENCY = 2
 _SPARE_CONNECTIONS = 4
+_LAST_SECONDS = 29.0
 
 
 def parser() -> argparse.ArgumentParser:
@@ -78,16 +80,30 @@ def _run(settings: Settings, queue: QueueName, alive_file: Path | None) -> int:
         work=work,
         is_outage=is_outage,
         wait_until_back=work.wait_for_database,
-        on_stop=work.stopping.set,
+        on_stop=lambda: _stop(work),
         on_given_up=relay.job_failed,
         beside=relay.run if queue is QueueName.INGESTION else None,
         on_ready=notify_ready,
         alive_file=alive_file,
     )
-    code = asyncio.run(worker.run())
-    archive.close()
-    sys.stderr.flush()
-    os._exit(code)  # a thread that hangs in a socket must not keep the process
+
+    async def run_and_leave() -> None:
+        """From inside the loop: neither a hung thread nor a task that can't be cancelled may keep the process."""
+        code = await worker.run()
+        archive.close()
+        sys.stderr.flush()
+        os._exit(code)
+
+    asyncio.run(run_and_leave())
+    return 1
+
+
+def _stop(work: Work) -> None:
+    """Everything comes to an end, or is ended: nobody may be left to do it for us (the supervisor may be dead)."""
+    work.stopping.set()
+    end = threading.Timer(_LAST_SECONDS, os._exit, (1,))
+    end.daemon = True
+    end.start()
 
 
 if __name__ == "__main__":

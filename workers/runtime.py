@@ -57,7 +57,7 @@ class WorkerProcess:
     """Called when a job has failed for good."""
     beside: Callable[[], Coroutine[Any, Any, None]] | None = None
     """What runs in the same loop, such as the outbox relay."""
-    drain_seconds: float = 25.0
+    drain_seconds: float = 20.0
     on_ready: Callable[[], None] = lambda: None
     alive_file: Path | None = None
     """Touched every few seconds while the loop works, for a container's health check."""
@@ -93,7 +93,8 @@ class WorkerProcess:
         finally:
             for task in self._tasks:
                 task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+            # not for ever: redis-py may swallow the cancellation while its server is away
+            await asyncio.wait(self._tasks, timeout=_FORCED_STOP_SECONDS)
             threads.shutdown(wait=False, cancel_futures=True)
             for open_client in (client, figures_client):
                 with contextlib.suppress(Exception):
