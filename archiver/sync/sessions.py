@@ -196,6 +196,7 @@ def end_mailbox(connection: Connection, current: Slice, source_id: UUID, *, erro
         return False
     outbox.settle(connection, current.row_id)
     _count_ended(connection, current.session_id, source_id, failed=error is not None)
+    outbox.wake(connection, QueueName.INGESTION)  # there is room for the next mailbox
     return True
 
 
