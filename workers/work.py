@@ -49,6 +49,7 @@ class Work:
                 return
             except DBAPIError:
                 continue
+        time.sleep(_LOOK_SECONDS)  # the process ends soon; until then its jobs must not spin
 
 
 def is_outage(error: BaseException) -> bool:
