@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+JOBS   ?= 2
 
 .DEFAULT_GOAL := help
 .PHONY: help up demo test check chaos bench clean format
@@ -31,7 +32,7 @@ check: $(VENV)/.dev  ## formatting, lint, types, import rules
 
 test: check  ## everything above, then all tests against the real parts
 	@scripts/test-packages
-	$(BIN)/pytest $(ARGS)
+	$(BIN)/pytest -n $(JOBS) --dist loadfile $(ARGS)
 
 chaos: $(VENV)/.dev  ## the long tests: hundreds of rounds of killing things (an hour)
 	$(BIN)/pytest -m chaos $(ARGS)

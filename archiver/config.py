@@ -78,6 +78,16 @@ def _networks(value: object) -> object:
         raise ValueError("addresses or networks, separated by commas, such as 10.0.0.0/8,::1") from error
 
 
+def _group_roles(value: object) -> object:
+    """`group=role` pairs; the first that fits counts, and the group `*` fits everybody."""
+    if not isinstance(value, str):
+        return value
+    pairs = [tuple(part.strip() for part in entry.rpartition("=")[::2]) for entry in value.split(",") if entry.strip()]
+    if any(not group or role not in ("administrator", "auditor", "user") for group, role in pairs):
+        raise ValueError("group=role pairs, separated by commas, such as archive-admins=administrator,*=user")
+    return tuple(pairs)
+
+
 def _folder(path: Path) -> Path:
     return Path(os.path.abspath(path.expanduser()))  # noqa: PTH100  (resolve() would follow links, which people use on purpose)
 
@@ -89,6 +99,7 @@ DatabaseUrl = Annotated[SecretStr, _url("postgresql", "postgres", needs_host=Fal
 RedisUrl = Annotated[SecretStr, _url("redis", "rediss", "unix")]
 HttpUrl = Annotated[SecretStr, _url("http", "https")]
 Networks = Annotated[tuple[IPv4Network | IPv6Network, ...], BeforeValidator(_networks)]
+GroupRoles = Annotated[tuple[tuple[str, str], ...], BeforeValidator(_group_roles)]
 
 
 class Settings(BaseModel):
@@ -99,6 +110,7 @@ class Settings(BaseModel):
     # what runs, and how often
     sync_frequency: Schedule = "* * * * *"
     ingestion_worker_concurrency: Annotated[int, Field(ge=1, le=200)] = 5
+    reconcile_frequency: Schedule = "5m"
     meili_indexing_batch: Annotated[int, Field(ge=1, le=10_000)] = 500
     indexing_processes: Annotated[int, Field(ge=1, le=64)] = max(1, min(4, (os.cpu_count() or 1) // 2))
     slice_seconds: Annotated[int, Field(ge=1, le=3600)] = 30
@@ -106,9 +118,12 @@ class Settings(BaseModel):
     connector_idle_seconds: Annotated[int, Field(ge=1, le=3600)] = 300
     queue_max_depth: Annotated[int, Field(ge=10, le=1_000_000)] = 1000
     disk_min_free_bytes: Size = 1 << 30
+    imap_connections: Annotated[int, Field(ge=1, le=8)] = 2
+    idle_max: Annotated[int, Field(ge=0, le=2000)] = 200
 
     # the parts; one that is not named here runs embedded
     database_url: DatabaseUrl | None = None
+    database_owner_url: DatabaseUrl | None = None
     redis_url: RedisUrl | None = None
     meili_host: HttpUrl | None = None
     meili_master_key: SecretStr | None = None
@@ -132,6 +147,15 @@ class Settings(BaseModel):
     archiver_port: Port = 8080
     archiver_url: HttpUrl | None = None
     trusted_proxies: Networks = ()
+    session_idle_minutes: Annotated[int, Field(ge=1, le=60 * 24 * 30)] = 720
+    session_days: Annotated[int, Field(ge=1, le=365)] = 14
+    api_requests_per_minute: Annotated[int, Field(ge=0, le=1_000_000)] = 1200
+    upload_max_bytes: Size = 20 << 30
+    oidc_issuer: HttpUrl | None = None
+    oidc_client_id: str | None = None
+    oidc_client_secret: SecretStr | None = None
+    oidc_groups_claim: str = "groups"
+    oidc_roles: GroupRoles = ()
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
     @cached_property
@@ -167,8 +191,19 @@ def _check_together(settings: Settings) -> None:
         missing = [name.upper() for name in needed if not getattr(settings, name)]
         if missing:
             raise ConfigError(f"STORAGE_TYPE=s3 needs {', '.join(missing)} as well")
+    if settings.oidc_issuer and not (settings.oidc_client_id and settings.archiver_url and settings.oidc_roles):
+        raise ConfigError("OIDC_ISSUER needs OIDC_CLIENT_ID, OIDC_ROLES and ARCHIVER_URL as well")
+    if settings.oidc_issuer and not _is_private(settings.oidc_issuer.get_secret_value()):
+        raise ConfigError("OIDC_ISSUER has to be an address https://…, except on this very machine")
+    if settings.database_owner_url and not settings.database_url:
+        raise ConfigError("DATABASE_OWNER_URL needs DATABASE_URL as well")
     if settings.meili_host and not settings.meili_master_key:
         raise ConfigError("MEILI_HOST needs MEILI_MASTER_KEY as well")
+
+
+def _is_private(url: str) -> bool:
+    parts = urlsplit(url)
+    return parts.scheme == "https" or parts.hostname in ("localhost", "127.0.0.1", "::1")
 
 
 def _line(item: Any, given: Mapping[str, str]) -> str:

@@ -2,29 +2,58 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Engine, create_engine
+import time
+from typing import Any
+
+import psycopg
+from sqlalchemy import Engine, create_engine, event
+from sqlalchemy.exc import DisconnectionError
+
+Database = Engine
+"""For those who pass it on and write no SQL themselves."""
 
 _CONNECT_SECONDS = 10
 _FROZEN_SECONDS = 300
 """A process that stands still inside a transaction loses it after this time, and with it the locks that others wait for."""
+_FRESH_SECONDS = 1.0
+"""A connection that was used so short a time ago is taken without asking the server whether it is still there."""
 
 
 def make_engine(url: str, name: str, *, pool_size: int = 5) -> Engine:
-    """`name` is what pg_stat_activity shows. Connections are checked before use, so that a restarted Postgres is no error."""
-    return create_engine(
+    """`name` is what pg_stat_activity shows. Connections that rested are checked before use, so that a restarted Postgres is no
+    error."""
+    engine = create_engine(
         driver_url(url),
         pool_size=pool_size,
         max_overflow=pool_size,
-        pool_pre_ping=True,
         hide_parameters=True,  # errors end up in logs, and parameters are mail
         connect_args={
             "application_name": f"archiver-{name}",
             "connect_timeout": _CONNECT_SECONDS,
-            "options": f"-c timezone=UTC -c idle_in_transaction_session_timeout={_FROZEN_SECONDS * 1000}",
+            # Plans made while a table was empty would be kept when it is large.
+            "options": "-c timezone=UTC -c plan_cache_mode=force_custom_plan"
+            f" -c idle_in_transaction_session_timeout={_FROZEN_SECONDS * 1000}",
             "keepalives_idle": 60,
             "tcp_user_timeout": 30_000,
         },
     )
+    event.listen(engine, "checkin", _rests)
+    event.listen(engine, "checkout", _wakes)
+    return engine
+
+
+def _rests(_connection: Any, record: Any) -> None:
+    record.info["rests_since"] = time.monotonic()
+
+
+def _wakes(connection: Any, record: Any, _proxy: Any) -> None:
+    if time.monotonic() - record.info.get("rests_since", 0.0) < _FRESH_SECONDS:
+        return
+    try:
+        connection.execute("SELECT 1")
+        connection.rollback()
+    except psycopg.Error as error:
+        raise DisconnectionError from error  # the pool tries another one
 
 
 def driver_url(url: str) -> str:

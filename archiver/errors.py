@@ -35,3 +35,27 @@ class SchemaError(ArchiverError):
 
 class WrongKey(ArchiverError):
     """An encryption key is missing or is not the one that the data was sealed with."""
+
+
+class NotFound(UsageError):
+    """There is no such thing, or the one who asks may not know of it: both are told alike."""
+
+
+class Conflict(UsageError):
+    """It can't be done as things stand; looking at them again helps."""
+
+
+class NotSignedIn(ArchiverError):
+    """Nobody is signed in, or not any more. Never says which of the given things was wrong."""
+
+
+class NotAllowed(ArchiverError):
+    """The one who asks is known, and may not do this."""
+
+
+class TooMany(ArchiverError):
+    """Asked too often, or there is no room: the same again after `retry_after_seconds` may work."""
+
+    def __init__(self, text: str, retry_after_seconds: int) -> None:
+        super().__init__(text)
+        self.retry_after_seconds = max(1, retry_after_seconds)

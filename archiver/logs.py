@@ -55,7 +55,11 @@ def set_up_logs(part: str, level: str, folder: Path | None, *, to_terminal: bool
     )
     coloured = structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=shared,
-        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, structlog.dev.ConsoleRenderer()],
+        processors=[
+            structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+            # plain: the pretty kind shows the values of variables, and those may be passwords or mail
+            structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback),
+        ],
     )
     stream = logging.StreamHandler(sys.stderr)
     stream.setFormatter(coloured if (sys.stderr.isatty() if to_terminal is None else to_terminal) else json_lines)
@@ -66,7 +70,7 @@ def set_up_logs(part: str, level: str, folder: Path | None, *, to_terminal: bool
         file.setFormatter(json_lines)
         handlers.append(file)
     logging.basicConfig(level=level.upper(), handlers=handlers, force=True)
-    for chatty in ("uvicorn", "httpx", "httpcore", "urllib3", "alembic"):
+    for chatty in ("uvicorn", "httpx", "httpcore", "httpx2", "httpcore2", "msal", "urllib3", "alembic"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 from sqlalchemy import Engine, text
 
@@ -39,6 +40,7 @@ def main() -> None:
         with _worker(environment):
             _empty_mailboxes(environment, engine)
             _batch_overhead(environment, engine)
+            _small_beside_large(environment, engine)
 
 
 @contextmanager
@@ -75,11 +77,15 @@ def _worker(environment: dict[str, str]) -> Iterator[None]:
 
 
 def _sync(environment: dict[str, str], engine: Engine, name: str, **settings: Any) -> runs.Run:
+    return runs.wait_for_run(engine, _start(environment, engine, name, **settings), None, 600, lambda _: None)
+
+
+def _start(environment: dict[str, str], engine: Engine, name: str, **settings: Any) -> UUID:
     keyring = credentials_keyring(load_settings(environment, Path("none")))
     source = sources.add(engine, keyring, QuietContext(), "fake", name, settings, {})
     with engine.begin() as connection:
         sources.sync_now(connection, source)
-    return runs.wait_for_run(engine, source.id, None, 600, lambda _: None)
+    return source.id
 
 
 def _empty_mailboxes(environment: dict[str, str], engine: Engine) -> None:
@@ -96,6 +102,21 @@ def _batch_overhead(environment: dict[str, str], engine: Engine) -> None:
     many = _sync(environment, engine, "many", **common, batch_messages=10, seed=12)
     figure("one batch more, with its fsync and its commit", 1000 * (many.seconds - few.seconds) / (400 - 20), "ms", "≤ 10")
     figure("4,000 small messages in batches of 200", few.archived / few.seconds, "messages/s")
+
+
+def _small_beside_large(environment: dict[str, str], engine: Engine) -> None:
+    small = {"mailboxes": 20, "messages_per_mailbox": 50, "folders": ["INBOX"]}
+    alone = _sync(environment, engine, "small alone", **small, seed=21)
+    large = _start(environment, engine, "large", mailboxes=100_000, messages_per_mailbox=20, folders=["INBOX"])
+    while True:  # until its mailboxes are announced and the first ones run
+        with engine.connect() as connection:
+            progress = next(iter(runs.running(connection, large)), None)
+        if progress is not None and progress.ended_mailboxes > 20:
+            break
+        time.sleep(0.5)
+    beside = _sync(environment, engine, "small beside", **small, seed=22)
+    figure("a small source alone", alone.seconds, "s")
+    figure("the same beside one with 100,000 mailboxes, times as long", beside.seconds / alone.seconds, "", "≤ 2")
 
 
 def _idle_tick(engine: Engine) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -92,10 +92,14 @@ class FailedMessage:
 
 @dataclass(frozen=True, slots=True)
 class FolderListing:
-    """All keys of a folder, when it was listed in full."""
+    """The keys of a folder, when it was listed in full. What we hold of a whole one and is not listed is gone there."""
 
     folder: str
-    provider_keys: tuple[str, ...]
+    provider_keys: Sequence[str]
+    is_continued: bool = False
+    """More keys of a folder whose listing began in an earlier batch: one too long for memory."""
+    is_whole: bool = True
+    """All keys of the folder are here. Otherwise nothing can be said about those that are not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,14 +115,37 @@ class Batch:
     """Sync state that is true once this batch is stored; a None deletes its key."""
 
 
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """What a provider allows one user, or one project. All workers share it."""
+
+    name: str
+    """The same for all who share it: `google:PROJECT:alice@example.org`."""
+    units_per_minute: float
+
+
 class Context(Protocol):
     """What the engine lends to a connector."""
 
-    def wait_for_turn(self, cost: float = 1.0) -> None:
-        """The rate limiter. Returns when the next request may be made; raises Unavailable when the job has to stop."""
+    def wait_for_turn(self, cost: float = 1.0, quotas: Sequence[Quota] = (), most: int = 1) -> int:
+        """The rate limiter: how many requests of this cost may be made now, from 1 to `most`.
+
+        Raises Throttled when a quota is used up, so that the job frees its place instead of sleeping in it; Unavailable when
+        the job has to stop.
+        """
+
+    def back_off(self, quota: Quota, seconds: float | None = None) -> float:
+        """The server says that the quota is used up: nobody asks again for so many seconds (without them, a growing pause),
+        and it counts as smaller than it was said to be. Returns the pause, for the Throttled to be raised."""
 
     def save_credentials(self, credentials: Mapping[str, Json]) -> None:
         """Refreshed ones, for the next time."""
+
+    def leave_out(self, address: str, reason: str) -> None:
+        """Told while mailboxes are listed: one that is there and will not be archived, and why."""
+
+    def scratch_path(self) -> Path:
+        """A folder on a disk with room, for what is costly to make again. It outlives the job, and may be emptied after it."""
 
     def should_stop(self) -> bool: ...
 
@@ -126,6 +153,10 @@ class Context(Protocol):
 
     def progress(self, seen: int = 0, total: int | None = None) -> None:
         """Says that work goes on. A connector that says nothing for long is taken for hung."""
+
+    @property
+    def connections(self) -> int:
+        """How many connections one mailbox may use at once, where that pays."""
 
 
 class Connector(Protocol):
@@ -144,3 +175,10 @@ class Connector(Protocol):
 
     def close(self) -> None:
         """From any thread; a fetch that is under way ends with Unavailable."""
+
+
+class Watching(Connector, Protocol):
+    """A connector that can be told of new mail instead of asking for it."""
+
+    def watch(self, box: MailboxRef, on_news: Callable[[], None]) -> None:
+        """Calls whenever something may have come in, and at the beginning. Returns if the server can't tell; else raises."""

@@ -15,6 +15,8 @@ from archiver.models import uuid7
 from archiver.services import schema
 from archiver.stack.folder import DataFolder
 from archiver.stack.postgres import EmbeddedPostgres
+from tests.dovecot import Dovecot
+from tests.dovecot import dovecot as running_dovecot
 
 CORPUS = Path(os.environ.get("ARCHIVER_TEST_CORPUS", Path(__file__).parents[2] / "shared" / "corpus"))
 
@@ -68,3 +70,18 @@ def engine(database_url: str) -> Iterator[Engine]:
     engine = make_engine(database_url, "test")
     yield engine
     engine.dispose()
+
+
+@pytest.fixture(scope="session")
+def dovecot() -> Iterator[Dovecot]:
+    """One for the whole run: each test has users of its own in it."""
+    with running_dovecot() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def plain_dovecot() -> Iterator[Dovecot]:
+    """One that hides what it is and what it can: IMAP as it was in 2003."""
+    hidden = "login_greeting = ready\nimap_id_send = name something\nimap_capability = IMAP4rev1\n"
+    with running_dovecot(hidden) as server:
+        yield server

@@ -13,18 +13,22 @@ from archiver.config import Settings, load_settings
 from archiver.db import make_engine
 from archiver.errors import ArchiverError, ConfigError
 from archiver.logs import set_up_logs
-from archiver.queue.jobs import QueueName, ScheduleContinuousSync
+from archiver.queue.buckets import Buckets
+from archiver.queue.jobs import QueueName, ReconcileIndex, ScheduleContinuousSync
 from archiver.secrets import credentials_keyring
 from archiver.services import schema
 from archiver.services.ingest import Ingest
 from archiver.services.places import open_archive
 from archiver.stack.ready import notify_ready
 from archiver.sync.relay import Relay
+from workers.indexing import index_work
 from workers.processors import PROCESSORS
 from workers.runtime import WorkerProcess
+from workers.watcher import Watcher
 from workers.work import Work, is_outage
 
-_INDEXING_CONCURRENCY = 2
+_INDEXING_CONCURRENCY = 4
+"""One for each stage, one for what is scheduled, one for the rest: only one job of a stage works at a time."""
 _SPARE_CONNECTIONS = 4
 _LAST_SECONDS = 29.0
 
@@ -62,16 +66,15 @@ def _run(settings: Settings, queue: QueueName, alive_file: Path | None) -> int:
     engine = make_engine(database_url, queue, pool_size=concurrency + _SPARE_CONNECTIONS)
     schema.check(engine)
     archive = open_archive(settings, engine)
-    work = Work(settings, engine, Ingest(engine, archive), credentials_keyring(settings))
-    relay = Relay(
-        engine,
-        database_url,
-        redis_url,
-        concurrency,
-        settings.queue_max_depth,
-        settings.sync_frequency,
-        ScheduleContinuousSync(),
+    stopping = threading.Event()
+    index = index_work(settings, engine, archive, stopping) if queue is QueueName.INDEXING else None
+    work = Work(
+        settings, engine, Ingest(engine, archive), credentials_keyring(settings), Buckets(redis_url), stopping, _index=index
     )
+    schedules = {ScheduleContinuousSync(): settings.sync_frequency, ReconcileIndex(): settings.reconcile_frequency}
+    relay = Relay(engine, database_url, redis_url, concurrency, settings.queue_max_depth, schedules)
+    if queue is QueueName.INGESTION:
+        Watcher(work, database_url).start()
     worker = WorkerProcess(
         queue=queue,
         redis_url=redis_url,
@@ -79,7 +82,7 @@ def _run(settings: Settings, queue: QueueName, alive_file: Path | None) -> int:
         processors=PROCESSORS,
         work=work,
         is_outage=is_outage,
-        wait_until_back=work.wait_for_database,
+        wait_until_back=work.wait_until_back,
         on_stop=lambda: _stop(work),
         on_given_up=relay.job_failed,
         beside=relay.run if queue is QueueName.INGESTION else None,
@@ -101,6 +104,7 @@ def _run(settings: Settings, queue: QueueName, alive_file: Path | None) -> int:
 def _stop(work: Work) -> None:
     """Everything comes to an end, or is ended: nobody may be left to do it for us (the supervisor may be dead)."""
     work.stopping.set()
+    work.let_go()
     end = threading.Timer(_LAST_SECONDS, os._exit, (1,))
     end.daemon = True
     end.start()

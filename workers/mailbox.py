@@ -8,26 +8,30 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 from uuid import UUID
 
 from sqlalchemy import Connection, text
 
 from archiver.logs import get_logger
+from archiver.queue.jobs import SHORT_PAUSE_SECONDS, Later
 from archiver.services.ingest import BatchResult, Fence, TakenOver, load_origin
-from archiver.services.provider_keys import fit_key
+from archiver.services.intake import MAX_FOLDER_CHARS
+from archiver.services.provider_keys import VERSION_MARK, FittedKeys, fit_key
 from archiver.services.sources import Source, load, open_source
 from archiver.store.errors import StoreUnavailable
 from archiver.store.journal import Origin
 from archiver.sync import ledger, sessions
 from archiver.sync.sessions import Slice
-from connectors.base import Batch, Connector, MailboxRef
-from workers.work import ConnectorContext, Watch, Work
+from connectors.base import Batch, ChangeKind, Connector, CopyChange, MailboxRef
+from workers.work import HEARTBEAT_SECONDS, ConnectorContext, Watch, Work
 
 _REFETCH_AT_MOST = 10_000
 _LONGEST_SLICES = 10
 """Even if nobody waits, a slice ends after this many times SLICE_SECONDS: attempts and locks stay short."""
 _PAUSE_MINUTES_AT_MOST = 60
+_CHANGES_AT_ONCE = 5_000
 
 log = get_logger("mailbox")
 
@@ -41,13 +45,36 @@ _SOMEBODY_WAITS = text("""
             SELECT 1 FROM sync_session_mailboxes m WHERE m.session_id = o.session_id AND m.state = 'queued'
             AND m.mailbox_id = CAST(o.payload->'data'->>'mailbox_id' AS uuid))))""")
 
+_LOAD = text(
+    "SELECT sync_state, failures > 0 OR next_due_at IS NOT NULL OR status_message IS NOT NULL AS has_failed"
+    " FROM mailboxes WHERE id = :id"
+)
+_SET_TOTAL = text("UPDATE sync_session_mailboxes SET total = :total WHERE session_id = :session AND mailbox_id = :mailbox")
 _SET_MISSING = text(
     "UPDATE sync_session_mailboxes SET missing = :missing WHERE session_id = :session AND mailbox_id = :mailbox"
 )
-_RECOVERED = text(
-    "UPDATE mailboxes SET failures = 0, next_due_at = NULL, status_message = NULL WHERE id = :mailbox"
-    " AND (failures > 0 OR next_due_at IS NOT NULL OR status_message IS NOT NULL)"
-)
+_RECOVERED = text("UPDATE mailboxes SET failures = 0, next_due_at = NULL, status_message = NULL WHERE id = :mailbox")
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedMailbox:
+    """What Postgres knows when a slice begins."""
+
+    source: Source
+    origin: Origin
+    state: dict[str, Any]
+    has_failed: bool
+    due: list[str]
+    """Dead letters whose next try is due, by provider key."""
+
+
+def load_mailbox(connection: Connection, mailbox_id: UUID) -> LoadedMailbox:
+    origin = load_origin(connection, mailbox_id)
+    source = load(connection, origin.source_id)
+    assert source is not None
+    row = connection.execute(_LOAD, {"id": mailbox_id}).one()
+    due = list(connection.execute(_DUE_DEAD_LETTERS, {"id": mailbox_id, "most": _REFETCH_AT_MOST}).scalars())
+    return LoadedMailbox(source, origin, dict(row.sync_state), row.has_failed, due)
 
 
 @dataclass(slots=True)
@@ -56,13 +83,19 @@ class MailboxSlice:
 
     work: Work
     held: Slice
-    source: Source
-    origin: Origin
-    state: dict[str, Any]
+    loaded: LoadedMailbox
     connector: Connector
     context: ConnectorContext
     watch: Watch
     started: float
+
+    @property
+    def source(self) -> Source:
+        return self.loaded.source
+
+    @property
+    def origin(self) -> Origin:
+        return self.loaded.origin
 
     @property
     def _ref(self) -> MailboxRef:
@@ -70,21 +103,36 @@ class MailboxSlice:
 
     def batches(self) -> Iterator[Batch]:
         """Dead letters that are due, then everything new. What is known is not downloaded."""
-        with self.work.engine.connect() as connection:
-            due = list(connection.execute(_DUE_DEAD_LETTERS, {"id": self.held.mailbox_id, "most": _REFETCH_AT_MOST}).scalars())
-        if due:
-            yield from self.connector.refetch(self._ref, due)
-        yield from self.connector.fetch(self._ref, self.state, lambda keys: self.work.ingest.known(self.held.mailbox_id, keys))
+        if self.loaded.due:
+            yield from self.connector.refetch(self._ref, self.loaded.due)
+        known = partial(self.work.ingest.known, self.held.mailbox_id)
+        yield from self.connector.fetch(self._ref, self.loaded.state, known)
 
-    def missing(self) -> Iterator[Batch]:
+    def again(self, keys: list[str]) -> Iterator[Batch]:
         """What was listed and neither came nor is explained: asked for once more."""
-        with self.work.engine.begin() as connection:
-            keys = ledger.gap(connection, self.held.mailbox_id)
-        if keys:
-            yield from self.connector.refetch(self._ref, keys[:_REFETCH_AT_MOST])
+        yield from self.connector.refetch(self._ref, keys[:_REFETCH_AT_MOST])
 
     def store(self, batch: Batch) -> BatchResult:
+        """A full listing also says what is gone at the source; that comes first, so that the state is true in the end."""
         self._check_disk()
+        for changes in self._differences(batch):
+            self._store(Batch(changes=changes))
+        return self._store(batch)
+
+    def _differences(self, batch: Batch) -> Iterator[tuple[CopyChange, ...]]:
+        if batch.listing is None or not batch.listing.is_whole or not self.loaded.state:
+            return  # nothing is held yet; or a part of a listing, which says nothing about the rest
+        told = {fit_key(change.provider_key) for change in batch.changes}
+        with self.work.engine.begin() as connection:
+            keys = FittedKeys(batch.listing.provider_keys)
+            folder = batch.listing.folder[:MAX_FOLDER_CHARS]
+            found = ledger.differences(connection, self.held.mailbox_id, folder, keys, VERSION_MARK)
+        changes = [CopyChange(ChangeKind.GONE, key) for key in found.gone if key not in told]
+        changes += [CopyChange(ChangeKind.BACK, key) for key in found.back if key not in told]
+        for start in range(0, len(changes), _CHANGES_AT_ONCE):
+            yield tuple(changes[start : start + _CHANGES_AT_ONCE])
+
+    def _store(self, batch: Batch) -> BatchResult:
         fence = Fence(self.held.session_id, self.held.number)
         result = self.work.ingest.store_batch(
             self.origin, batch, fence, also=lambda connection, _: self._book(connection, batch)
@@ -107,8 +155,9 @@ class MailboxSlice:
             lines = [(fit_key(item.provider_key), item.folder, item.rule) for item in batch.skipped]
             ledger.record_skipped(connection, self.held.mailbox_id, lines)
         if batch.listing is not None:
-            keys = [fit_key(key) for key in batch.listing.provider_keys]
-            ledger.record_listing(connection, self.held.mailbox_id, batch.listing.folder, keys)
+            listing, keys = batch.listing, FittedKeys(batch.listing.provider_keys)
+            mailbox_id, more = self.held.mailbox_id, batch.listing.is_continued
+            ledger.record_listing(connection, mailbox_id, listing.folder, keys, is_continued=more)
 
     def is_over(self) -> bool:
         """The slice has had its time and somebody waits, or the process is stopping."""
@@ -127,10 +176,19 @@ class MailboxSlice:
         with self.work.engine.begin() as connection:
             self._fenced(sessions.give_back(connection, self.held, self.source.id, at))
 
+    def come_back(self, after_seconds: float) -> None:
+        """Throttled: the place is free meanwhile. A short pause is spent in the queue, a long one in the outbox."""
+        if after_seconds > SHORT_PAUSE_SECONDS:
+            return self.give_back(after_seconds)
+        at = datetime.now(UTC) + timedelta(seconds=after_seconds)
+        with self.work.engine.begin() as connection:
+            self._fenced(sessions.put_off(connection, self.held, at))
+        raise Later(after_seconds)
+
     def start_again(self, folder: str | None, reason: str) -> None:
         """The server no longer knows where we were. Costly in traffic, not in storage; and only once in a cycle."""
         marker = str(self.held.session_id)
-        if self.state.get("restarted_in") == marker:
+        if self.loaded.state.get("restarted_in") == marker:
             return self.fail(f"its state was lost twice in one cycle: {reason}")
         forget = "sync_state - ARRAY(SELECT k FROM jsonb_object_keys(sync_state) k WHERE k = :folder OR k LIKE :suffix)"
         kept = "'{}'::jsonb" if folder is None else forget
@@ -150,14 +208,19 @@ class MailboxSlice:
         log.warning("state_lost", mailbox=str(self.held.mailbox_id), reason=reason)
         return None
 
-    def done(self) -> None:
+    def done(self, *, with_gap: bool = False) -> list[str]:
+        """Ends the mailbox, unless listed messages are missing and that is not accepted. Returns the missing ones."""
         values = {"session": self.held.session_id, "mailbox": self.held.mailbox_id}
         with self.work.engine.begin() as connection:
-            missing = len(ledger.gap(connection, self.held.mailbox_id))
+            missing = ledger.gap(connection, self.held.mailbox_id)
+            if missing and not with_gap:
+                return missing
             if missing:
-                connection.execute(_SET_MISSING, {**values, "missing": missing})
-            connection.execute(_RECOVERED, values)
+                connection.execute(_SET_MISSING, {**values, "missing": len(missing)})
+            if self.loaded.has_failed:
+                connection.execute(_RECOVERED, values)
             self._fenced(sessions.end_mailbox(connection, self.held, self.source.id))
+        return missing
 
     def fail(self, reason: str, *, pause_minutes: int | None = None) -> None:
         """The mailbox ends as failed, and waits 1, 2, 4 … 60 minutes before its next turn; the others go on."""
@@ -189,30 +252,32 @@ def end_as_failed(work: Work, held: Slice, source_id: UUID, reason: str, *, paus
 
 
 @contextlib.contextmanager
-def opened(work: Work, held: Slice) -> Iterator[MailboxSlice]:
-    with work.engine.connect() as connection:
-        origin = load_origin(connection, held.mailbox_id)
-        source = load(connection, origin.source_id)
-        state = connection.execute(
-            text("SELECT sync_state FROM mailboxes WHERE id = :id"), {"id": held.mailbox_id}
-        ).scalar_one()
-    assert source is not None
-
-    def progress(total: int | None) -> None:
-        """Bars and heartbeats; both rare enough to cost nothing."""
-        if total is not None:
-            _set_total(work, held, total)
-
-    context = ConnectorContext(work, source, work.settings.slice_seconds, progress)
-    connector = open_source(source, work.keyring, context)
+def opened(work: Work, held: Slice, loaded: LoadedMailbox) -> Iterator[MailboxSlice]:
+    told = _Told(work, held)
+    context = ConnectorContext(work, loaded.source, work.settings.slice_seconds, told.progress)
+    connector = open_source(loaded.source, work.keyring, context)
     with Watch(connector, context, work.settings.connector_idle_seconds) as watch:
-        yield MailboxSlice(work, held, source, origin, dict(state), connector, context, watch, time.monotonic())
+        yield MailboxSlice(work, held, loaded, connector, context, watch, time.monotonic())
 
 
-def _set_total(work: Work, held: Slice, total: int) -> None:
-    with work.engine.begin() as connection:
-        connection.execute(
-            text("UPDATE sync_session_mailboxes SET total = :total WHERE session_id = :session AND mailbox_id = :mailbox"),
-            {"total": total, "session": held.session_id, "mailbox": held.mailbox_id},
-        )
-        sessions.touch(connection, held.session_id)
+class _Told:
+    """Bars and heartbeats. Connectors tell their progress as often as they like; Postgres hears what is new."""
+
+    def __init__(self, work: Work, held: Slice) -> None:
+        self._work, self._held = work, held
+        self._total = 0
+        self._at = time.monotonic()
+
+    def progress(self, total: int | None) -> None:
+        is_new = total is not None and total != self._total
+        if not is_new and time.monotonic() - self._at < HEARTBEAT_SECONDS:
+            return
+        self._at = time.monotonic()
+        with self._work.engine.begin() as connection:
+            if is_new:
+                self._total = total or 0
+                connection.execute(
+                    _SET_TOTAL,
+                    {"total": total, "session": self._held.session_id, "mailbox": self._held.mailbox_id},
+                )
+            sessions.touch(connection, self._held.session_id)

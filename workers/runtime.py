@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
+import socket
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -18,12 +20,12 @@ from typing import Any
 
 import redis
 from bullmq import Worker
-from bullmq.custom_errors import UnrecoverableError
+from bullmq.custom_errors import DelayedError, UnrecoverableError
 
 from archiver.logs import get_logger
 from archiver.queue.connection import request_client, worker_client
 from archiver.queue.figures import JobFigures
-from archiver.queue.jobs import BadJob, Envelope, QueueName
+from archiver.queue.jobs import BadJob, Envelope, Later, QueueName
 
 _LOCK_MS = 15_000
 _STALLED_CHECK_MS = 5_000
@@ -114,6 +116,7 @@ class WorkerProcess:
     def _options(self, client: Any) -> dict[str, Any]:
         return {
             "connection": client,
+            "name": f"{socket.gethostname()}-{os.getpid()}",
             "autorun": False,
             "concurrency": self.concurrency,
             "lockDuration": _LOCK_MS,
@@ -122,12 +125,16 @@ class WorkerProcess:
         }
 
     def _processor(self, threads: ThreadPoolExecutor, figures: JobFigures) -> Callable[..., Any]:
-        async def process(job: Any, _token: str) -> Any:
+        async def process(job: Any, token: str) -> Any:
             started = time.monotonic()
             try:
                 result = await self._until_no_outage(job, threads)
             except asyncio.CancelledError:  # would end the worker's own loop without a word
                 raise RuntimeError(f"{job.name} was cancelled") from None
+            except Later as pause:
+                await _count(figures, job.name, "delayed", time.monotonic() - started)
+                await _delay(job, token, pause.after_seconds)
+                raise DelayedError from None
             except Exception:
                 await _count(figures, job.name, "failed", time.monotonic() - started)
                 raise
@@ -178,6 +185,13 @@ class WorkerProcess:
         await asyncio.wait({work}, timeout=_FORCED_STOP_SECONDS)
         log.info("worker_stopped", queue=self.queue)
         return bool(done)
+
+
+async def _delay(job: Any, token: str, seconds: float) -> None:
+    """What came well so far is not held against the job: BullMQ counts attempts and stalls over its whole life."""
+    await job.queue.client.hset(job.queue.backend.toKey(job.id), mapping={"atm": 0, "stc": 0})
+    job.queue.lockManager.untrack_job(job.id)  # it has no lock any more that could be renewed
+    await job.moveToDelayed(round((time.time() + seconds) * 1000), token)
 
 
 async def _count(figures: JobFigures, name: str, event: str, seconds: float) -> None:

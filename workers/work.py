@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -13,15 +15,20 @@ from sqlalchemy import Engine, text
 from sqlalchemy.exc import DBAPIError
 
 from archiver.config import Settings
+from archiver.errors import NotReady
 from archiver.logs import get_logger
+from archiver.queue.buckets import Buckets
+from archiver.search.index import SearchUnavailable
 from archiver.secrets import Keyring
 from archiver.services.ingest import Ingest
 from archiver.services.sources import Source, save_credentials
-from connectors.base import BATCH_BYTES, Connector
-from connectors.errors import Unavailable
+from connectors.base import BATCH_BYTES, Connector, Quota
+from connectors.errors import Throttled, Unavailable
+from workers.indexing import IndexWork
 
 _BUDGET_BYTES = 96 << 20
 _LOOK_SECONDS = 1.0
+HEARTBEAT_SECONDS = 15.0
 _OUTAGE_STATES = ("08", "57P")
 """SQLSTATE classes of a server that is leaving, gone, or not there yet."""
 
@@ -34,26 +41,43 @@ class Work:
     engine: Engine
     ingest: Ingest
     keyring: Keyring
+    buckets: Buckets = field(default_factory=Buckets)
     stopping: threading.Event = field(default_factory=threading.Event)
     in_flight: threading.BoundedSemaphore = field(
         default_factory=lambda: threading.BoundedSemaphore(_BUDGET_BYTES // BATCH_BYTES)
     )
     """One permit for each batch in memory: all mail in flight fits into one budget."""
+    _index: IndexWork | None = None
 
-    def wait_for_database(self) -> None:
-        """Returns when Postgres answers, or when the process has to stop."""
+    @property
+    def index(self) -> IndexWork:
+        """In an indexing process."""
+        assert self._index is not None
+        return self._index
+
+    def let_go(self) -> None:
+        """When the process has to stop: what may take long is ended."""
+        if self._index is not None:
+            self._index.stop()
+
+    def wait_until_back(self) -> None:
+        """Returns when the servers that this process needs answer, or when it has to stop."""
         while not self.stopping.wait(_LOOK_SECONDS):
             try:
                 with self.engine.connect() as connection:
                     connection.execute(text("SELECT 1"))
+                if self._index is not None:
+                    self._index.answers()
                 return
-            except DBAPIError:
+            except (DBAPIError, NotReady):
                 continue
         time.sleep(_LOOK_SECONDS)  # the process ends soon; until then its jobs must not spin
 
 
 def is_outage(error: BaseException) -> bool:
-    """The database is away. No job is to blame, and none loses an attempt."""
+    """A server that all jobs need is away. No job is to blame, and none loses an attempt."""
+    if isinstance(error, SearchUnavailable):
+        return True
     cause = error.orig if isinstance(error, DBAPIError) else error
     if not isinstance(cause, psycopg.Error):
         return False
@@ -70,14 +94,34 @@ class ConnectorContext:
         self._deadline = time.monotonic() + seconds
         self._on_progress = on_progress
         self.last_progress = time.monotonic()
+        self.left_out: Counter[str] = Counter()
+        """Mailboxes, by the reason."""
+        self.connections = work.settings.imap_connections
 
-    def wait_for_turn(self, cost: float = 1.0) -> None:
+    def wait_for_turn(self, cost: float = 1.0, quotas: Sequence[Quota] = (), most: int = 1) -> int:
         if self._work.stopping.is_set():
             raise Unavailable("the worker is stopping")
         self.last_progress = time.monotonic()
+        if not quotas:
+            return most
+        turns, wait_seconds = self._work.buckets.take([(quota.name, quota.units_per_minute) for quota in quotas], cost, most)
+        if not turns:
+            raise Throttled("what the provider allows is used up for the moment", wait_seconds)
+        return turns
+
+    def back_off(self, quota: Quota, seconds: float | None = None) -> float:
+        pause = self._work.buckets.shut(quota.name, seconds)
+        log.warning("provider_throttles", source=str(self._source.id), quota=quota.name, seconds=round(pause, 1))
+        return pause
 
     def save_credentials(self, credentials: Mapping[str, Any]) -> None:
         save_credentials(self._work.engine, self._work.keyring, self._source, credentials)
+
+    def leave_out(self, address: str, reason: str) -> None:
+        self.left_out[reason] += 1
+
+    def scratch_path(self) -> Path:
+        return self._work.settings.archiver_data / "scratch"
 
     def should_stop(self) -> bool:
         return self._work.stopping.is_set()

@@ -24,9 +24,11 @@ class OpenArchive:
     archive: Archive
 
     @property
-    def database_url(self) -> str:
-        assert self.settings.database_url is not None
-        return self.settings.database_url.get_secret_value()
+    def owner_url(self) -> str:
+        """For the tools that dump and load the whole database."""
+        url = self.settings.database_owner_url or self.settings.database_url
+        assert url is not None
+        return url.get_secret_value()
 
 
 @contextmanager
@@ -40,7 +42,7 @@ def opened(name: str, *needs: str, migrate: bool = False) -> Iterator[OpenArchiv
         engine = make_engine(settings.database_url.get_secret_value(), name)
         try:
             if migrate:
-                schema.migrate(engine)
+                schema.migrate_database(settings)
             schema.check(engine)
             archive = open_archive(settings, engine)
             try:

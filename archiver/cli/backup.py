@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -10,8 +12,9 @@ import typer
 
 from archiver.cli.archive import bar, opened
 from archiver.cli.connection import connected
-from archiver.cli.output import Json, console, print_json
+from archiver.cli.output import Json, console, messages, print_json
 from archiver.config import load_settings
+from archiver.errors import UsageError
 
 
 def backup(
@@ -21,7 +24,7 @@ def backup(
     from archiver.services.backup import backup as run
 
     with opened("backup") as at, bar("Copying packs", shown=not json) as progress:
-        done = run(at.engine, at.archive, at.database_url, target, progress)
+        done = run(at.engine, at.archive, at.owner_url, target, progress)
     if json:
         print_json(asdict(done))
     else:
@@ -30,11 +33,75 @@ def backup(
 
 
 def restore(
-    source: Annotated[Path, typer.Argument(metavar="SOURCE", help="A folder that `archiver backup` has filled.")],
+    source: Annotated[
+        str | None,
+        typer.Argument(metavar="[SOURCE | QUERY]", help="A folder that `archiver backup` has filled; with --to, a query."),
+    ] = None,
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="URL", help="Put mail into this account: imaps://USER@HOST[:PORT][/FOLDER].")
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="With --to: all mail.")] = False,
+    mailbox: Annotated[str | None, typer.Option(help="With --to: one mailbox, by address or id.")] = None,
+    password_file: Annotated[
+        Path | None, typer.Option(help="With --to: the account's password. Else ARCHIVER_RESTORE_PASSWORD, or it is asked for.")
+    ] = None,
     rebuild: Annotated[bool, typer.Option("--rebuild", help="Make the database from the packs, not from the dump.")] = False,
     json: Json = False,
 ) -> None:
-    """Bring a backup into an empty data folder. The key files have to be in its `secrets` folder before."""
+    """Bring a backup into an empty data folder (its key files have to be there before); or, with --to, put mail back into an
+    IMAP account: with folders, flags and dates, and without what is there already."""
+    if to is not None:
+        return _restore_mail(source, to, everything=everything, mailbox=mailbox, password_file=password_file, json=json)
+    if source is None or everything or mailbox or password_file:
+        raise UsageError("say which backup to restore (archiver restore SOURCE), or where to put mail (--to imaps://…)")
+    return _restore_backup(Path(source), rebuild=rebuild, json=json)
+
+
+def _restore_mail(
+    query: str | None, to: str, *, everything: bool, mailbox: str | None, password_file: Path | None, json: bool
+) -> None:
+    from archiver.services.export import find_mailbox
+    from archiver.services.restore_mail import all_ids, parse_target, restore_mail
+    from archiver.services.search import open_search
+
+    if sum((query is not None, everything, mailbox is not None)) != 1:
+        raise UsageError("say what to restore: a query, --all, or --mailbox ADDRESS")
+    target = parse_target(to)
+    password = _password(password_file)
+    with opened("restore") as at, messages.status("Restoring …") as shown:
+        mailbox_id = find_mailbox(at.engine, mailbox) if mailbox else None
+        ids = open_search(at.settings, at.engine).message_ids(query) if query else all_ids(at.engine, mailbox_id)
+        done = restore_mail(
+            at.engine, at.archive, ids, target, password, mailbox_id,
+            lambda so_far: shown.update(f"{so_far.appended:,} restored, {so_far.present:,} were there"),
+        )  # fmt: skip
+    if json:
+        print_json(asdict(done))
+    else:
+        console.print(
+            f"{done.appended:,} message(s) restored, {done.present:,} were there already, {len(done.failed):,} failed."
+        )
+        for failed in done.failed:
+            console.print(f"not restored {failed['id']}: {failed['error']}", markup=False)
+    raise typer.Exit(1 if done.failed else 0)
+
+
+def _password(file: Path | None) -> str:
+    """Never from an argument: from a file, the environment, the terminal, or a line of standard input."""
+    if file is not None:
+        try:
+            return file.read_text().rstrip("\n")
+        except OSError as error:
+            raise UsageError(f"--password-file {file}: can't be read ({error.strerror})") from error
+    given = os.environ.get("ARCHIVER_RESTORE_PASSWORD")
+    if given:
+        return given
+    if sys.stdin.isatty():
+        return str(typer.prompt("password", hide_input=True, err=True))
+    return sys.stdin.readline().rstrip("\n")
+
+
+def _restore_backup(source: Path, *, rebuild: bool, json: bool) -> None:
     from archiver.db import make_engine
     from archiver.services import schema
     from archiver.services.backup import check_empty, load_dump
@@ -47,14 +114,13 @@ def restore(
         packs = run(source, settings.archiver_data, progress)
     with connected() as found:
         assert found.database_url is not None
-        url = found.database_url.get_secret_value()
-        engine = make_engine(url, "restore")
+        engine = make_engine(found.database_url.get_secret_value(), "restore")
         try:
-            schema.migrate(engine)
+            schema.migrate_database(found)
             check_empty(engine)
             if not rebuild:
-                load_dump(source, url)
-                schema.migrate(engine)
+                load_dump(source, (found.database_owner_url or found.database_url).get_secret_value())
+                schema.migrate_database(found)
             archive = open_archive(found, engine)
             if rebuild:
                 rebuild_database(engine, archive)

@@ -13,10 +13,11 @@ from typing import Annotated
 
 import typer
 from rich.filesize import decimal
+from rich.markup import escape
 from rich.table import Table
 
 from archiver.cli.archive import opened
-from archiver.cli.follow import follow_run
+from archiver.cli.follow import follow_index, follow_run
 from archiver.cli.output import console, messages
 from archiver.config import load_settings
 from archiver.errors import NotReady, UsageError
@@ -24,6 +25,7 @@ from archiver.secrets import credentials_keyring
 from archiver.services import runs, sources
 from archiver.services.kept import Kept, kept
 from archiver.services.quiet_context import QuietContext
+from archiver.services.search import MailSearch, open_search
 from archiver.services.sources import Source
 from archiver.stack.control import ask_status
 from archiver.stack.folder import DataFolder
@@ -31,6 +33,15 @@ from archiver.stack.process import launch
 
 _NAME = "Lantern Works"
 _START_SECONDS = 120.0
+_QUERIES = (
+    "invoice",
+    '"purchase order"',
+    "from:@lanternworks.example has:attachment",
+    "type:pdf OR type:spreadsheet",
+    "subject:re (budget OR contract) -draft",
+    "larger:100K newer_than:10y",
+    "in:Sent before:2025-01-01",
+)
 
 
 def demo(
@@ -105,9 +116,27 @@ def _show(size: str) -> None:
         with archive.engine.begin() as connection:
             before = runs.newest_run(connection, source.id)
             sources.sync_now(connection, source)
-        follow_run(archive.engine, source, before, None, quiet=False)
+        run = follow_run(archive.engine, source, before, None, quiet=False)
         with archive.engine.connect() as connection:
             _summary(source, kept(connection, source.id))
+        follow_index(archive.engine, run, None, quiet=False, full=True)
+        _search(open_search(archive.settings, archive.engine))
+
+
+def _search(search: MailSearch) -> None:
+    """A few searches that show what can be asked."""
+    table = Table(box=None, pad_edge=False, header_style="dim", title="\nSearches", title_justify="left", title_style="bold")
+    for heading in ("query", "found", "in ms", "the newest"):
+        table.add_column(heading, justify="right" if heading in ("found", "in ms") else "left", no_wrap=heading == "the newest")
+    for query in _QUERIES:
+        started = time.monotonic()
+        found = search.search(query, limit=1)
+        spent = (time.monotonic() - started) * 1000
+        hit = next(iter(found.hits), None)
+        newest = f"{hit.date:%Y-%m-%d} {hit.sender_name or hit.sender or ''}: {hit.subject.text}" if hit else ""
+        table.add_row(escape(query), f"{found.total:,}", f"{spent:.0f}", escape(newest))
+    console.print(table)
+    console.print("\nAsk more with [bold]archiver search QUERY[/bold]; docs/search.md explains the language.")
 
 
 def _summary(source: Source, found: Kept) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from uuid import UUID
 
 from rich.filesize import decimal
@@ -42,6 +43,17 @@ def follow_run(engine: Engine, source: Source, after: UUID | None, timeout_secon
     if not quiet:
         _sum_up(run)
     return run
+
+
+def follow_index(engine: Engine, run: Run, timeout_seconds: float | None, *, quiet: bool, full: bool = False) -> None:
+    """Until what the run has brought can be found; `full`: by its attachments, too."""
+    with messages.status("indexing", spinner="dots") if not quiet and messages.is_terminal else nullcontext() as status:
+
+        def look(left: int) -> None:
+            if status is not None:
+                status.update(f"indexing: {left:,} messages left")
+
+        runs.wait_until_searchable(engine, run.id, timeout_seconds, look, full=full)
 
 
 def _show_mailboxes(connection: Connection, session_id: UUID, progress: Progress, bars: dict[str, TaskID]) -> None:

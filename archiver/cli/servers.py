@@ -19,16 +19,10 @@ def migrate(
     json: Json = False, quiet: Annotated[bool, typer.Option("--quiet", help="Say nothing when it goes well.")] = False
 ) -> None:
     """Bring the database's schema up to date. Safe to run at any time, and by several at once."""
-    from archiver.db import make_engine
     from archiver.services import schema
 
     with connected() as settings:
-        assert settings.database_url is not None
-        engine = make_engine(settings.database_url.get_secret_value(), "migrate")
-        try:
-            steps = schema.migrate(engine)
-        finally:
-            engine.dispose()
+        steps = schema.migrate_database(settings)
     if json:
         print_json({"migrations": steps})
     elif not quiet:

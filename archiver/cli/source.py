@@ -13,8 +13,9 @@ from rich.text import Text
 from sqlalchemy import text
 
 from archiver.cli.archive import OpenArchive, opened
-from archiver.cli.follow import follow_run
+from archiver.cli.follow import follow_index, follow_run
 from archiver.cli.output import Json, console, messages, print_json
+from archiver.cli.sign_in import How, asker
 from archiver.errors import UsageError
 from archiver.secrets import credentials_keyring
 from archiver.services import runs, sources
@@ -31,6 +32,13 @@ Settings = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE"
 Secrets = Annotated[
     list[str] | None,
     typer.Option("--secret", metavar="KEY[=@FILE]", help="A secret: read from FILE, or asked for. Never given as an argument."),
+]
+SigningIn = Annotated[bool, typer.Option("--sign-in", help="Sign in at the provider, for kinds that need it.")]
+By = Annotated[
+    How,
+    typer.Option(
+        "--by", help="How to sign in: with a browser here, by pasting from one elsewhere, or with a code on any device."
+    ),
 ]
 _GOOD = {"active": "green", "imported": "green", "syncing": "cyan", "importing": "cyan", "error": "red", "paused": "yellow"}
 
@@ -67,12 +75,17 @@ def add(
     name: Annotated[str, typer.Option("--name", help="How you will call it.")],
     set_: Settings = None,
     secret: Secrets = None,
+    sign_in: SigningIn = False,
+    by: By = How.BROWSER,
     json: Json = False,
 ) -> None:
     """Add a source. The connection is tried first; the import starts within a minute, or with `source sync`."""
     with opened("source") as archive:
         keyring = credentials_keyring(archive.settings)
-        source = sources.add(archive.engine, keyring, QuietContext(), kind, name, _settings(set_), _secrets(secret))
+        settings, secrets = _settings(set_), _secrets(secret)
+        if sign_in:
+            secrets = sources.signed_in(kind, settings, secrets, asker(by))
+        source = sources.add(archive.engine, keyring, QuietContext(), kind, name, settings, secrets)
         save_config(archive.engine, archive.archive)
     _tell(json, source, f"{source.name} was added.")
 
@@ -176,13 +189,40 @@ def check(name: Name, json: Json = False) -> None:
     _tell(json, source, f"{source.name} answers, and accepts the credentials.")
 
 
+@app.command("mailboxes")
+def mailboxes(name: Name, json: Json = False) -> None:
+    """The mailboxes that it has now: which are archived, and which are left out, and why."""
+    with opened("source") as archive:
+        source, context = _find(archive, name), QuietContext()
+        found = sources.mailboxes(source, credentials_keyring(archive.settings), context)
+    if json:
+        return print_json({"mailboxes": found, "left_out": context.left_out})
+    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2))
+    for address in found:
+        table.add_row(Text(address), Text("archived", style="green"))
+    for address, reason in context.left_out.items():
+        table.add_row(Text(address), Text(f"left out: {reason}", style="dim"))
+    console.print(table)
+    return messages.print(f"{len(found):,} archived, {len(context.left_out):,} left out.", markup=False)
+
+
 @app.command("edit")
-def edit(name: Name, set_: Settings = None, secret: Secrets = None, json: Json = False) -> None:
+def edit(
+    name: Name,
+    set_: Settings = None,
+    secret: Secrets = None,
+    sign_in: SigningIn = False,
+    by: By = How.BROWSER,
+    json: Json = False,
+) -> None:
     """Change settings or secrets. An empty value (KEY=) removes a setting; secrets that are not given stay."""
     with opened("source") as archive:
         changes = {key: value or None for key, value in _settings(set_).items()}
         keyring = credentials_keyring(archive.settings)
-        source = sources.edit(archive.engine, keyring, QuietContext(), _find(archive, name), changes, _secrets(secret))
+        found, secrets = _find(archive, name), _secrets(secret)
+        if sign_in:
+            secrets = sources.signed_in_again(keyring, found, changes, secrets, asker(by))
+        source = sources.edit(archive.engine, keyring, QuietContext(), found, changes, secrets)
         save_config(archive.engine, archive.archive)
     _tell(json, source, f"{source.name} was changed.")
 
@@ -190,7 +230,7 @@ def edit(name: Name, set_: Settings = None, secret: Secrets = None, json: Json =
 @app.command("sync")
 def sync(
     name: Name,
-    wait: Annotated[bool, typer.Option("--wait", help="Follow it to its end, with progress bars.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Follow it until its mail can be found, with progress bars.")] = False,
     timeout: Annotated[float | None, typer.Option(help="With --wait: give up waiting after so many seconds.")] = None,
     json: Json = False,
 ) -> None:
@@ -203,6 +243,7 @@ def sync(
         if not wait:
             return _tell(json, source, f"{source.name} will be synced.")
         run = follow_run(archive.engine, source, before, timeout, quiet=json)
+        follow_index(archive.engine, run, timeout, quiet=json)
     if json:
         print_json(run.figures())
     raise typer.Exit(_exit_code(run))
@@ -245,9 +286,7 @@ def remove(
             )
         if delete_mail:
             for box in boxes:
-                delete_mailbox_mail(
-                    archive.engine, archive.archive, box, f"the source {source.name} was removed", "local-operator"
-                )
+                delete_mailbox_mail(archive.engine, archive.archive, box, f"the source {source.name} was removed")
         save_config(archive.engine, archive.archive)
     _tell(json, source, f"{source.name} was removed; its mail {'was deleted' if delete_mail else 'stays'}.")
 

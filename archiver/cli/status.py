@@ -163,5 +163,12 @@ def _health_table(parts: list[dict[str, Any]]) -> Table:
 def _archive_line(archive: dict[str, int]) -> Text:
     return Text(
         f"archive   {archive['messages']:,} messages, {archive['bytes'] / 1e9:,.2f} GB, from {archive['sources']:,} sources; "
-        f"{archive['not_indexed']:,} not searchable yet, {archive['dead_letters']:,} dead letters"
+        f"{archive['not_indexed']:,} not searchable yet{_lag(archive)}, {archive['dead_letters']:,} dead letters"
+    )
+
+
+def _lag(archive: dict[str, int]) -> str:
+    behind = f" (for {archive['index_lag_seconds']:,} s)" if archive["not_indexed"] else ""
+    return (
+        f"{behind}, {archive['attachments_waiting']:,} without their attachments" if archive["attachments_waiting"] else behind
     )

@@ -8,7 +8,6 @@ import json
 import os
 import resource
 import signal
-import struct
 import sys
 import threading
 from pathlib import Path
@@ -17,10 +16,9 @@ from typing import BinaryIO
 import psutil
 
 from archiver.extract import limits, ocr
-from archiver.extract.extraction import Extraction, State
+from archiver.extract.extraction import LENGTH, Extraction, State
 from archiver.extract.reading import extract_file
 
-LENGTH = struct.Struct(">I")
 _CPU_SLACK_SECONDS = 5
 
 

@@ -11,8 +11,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from archiver.extract.child import LENGTH
-from archiver.extract.extraction import Extraction, Page, State
+from archiver.extract.extraction import LENGTH, Extraction, Page, State
 
 _ANSWER_BYTES = 256 << 20
 _PIECE = 1 << 20

@@ -27,6 +27,8 @@ class Attachment:
     is_message: bool  # a mail inside the mail: its text and files are already part of the outer one
     wrapped: bytes | None = field(default=None, repr=False, compare=False)
     part: Part | None = field(default=None, repr=False, compare=False)
+    measured: tuple[int, bytes] | None = field(default=None, repr=False, compare=False)
+    """Size and SHA-256 where they are known and the content is not at hand."""
 
     @property
     def content(self) -> bytes:
@@ -44,6 +46,8 @@ class Attachment:
 
     @cached_property
     def _size_and_hash(self) -> tuple[int, bytes]:
+        if self.measured is not None:
+            return self.measured
         content = self.content
         return len(content), hashlib.sha256(content).digest()
 

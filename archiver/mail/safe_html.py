@@ -75,8 +75,9 @@ class SafeHtml:
 class _Filter:
     """Decides attribute by attribute, and counts."""
 
-    def __init__(self, resolve_cid: ResolveCid) -> None:
+    def __init__(self, resolve_cid: ResolveCid, *, keep_remote: bool) -> None:
         self._resolve_cid = resolve_cid
+        self._keep_remote = keep_remote
         self.blocked = 0
         self.links: dict[str, None] = {}
         self.unresolved: dict[str, None] = {}
@@ -106,6 +107,8 @@ class _Filter:
             return resolved
         if scheme == "data":
             return value if _SAFE_IMAGE.match(value) else None
+        if self._keep_remote and scheme in ("http", "https"):
+            return value
         self.blocked += 1
         return None
 
@@ -121,11 +124,14 @@ class _Filter:
         return value
 
 
-def safe_html(html: str, resolve_cid: ResolveCid = lambda _: None) -> SafeHtml:
-    """Cleans HTML for showing. `resolve_cid` gives the address under which the image with a Content-ID can be loaded."""
+def safe_html(html: str, resolve_cid: ResolveCid = lambda _: None, *, keep_remote: bool = False) -> SafeHtml:
+    """Cleans HTML for showing. `resolve_cid` gives the address under which the image with a Content-ID can be loaded.
+
+    `keep_remote` keeps images of other servers, for a reader who asked for them.
+    """
     html = html[: limits.HTML_BYTES].replace("\0", "")
     html = cap_nesting(html, html.count("<"))
-    decide = _Filter(resolve_cid)
+    decide = _Filter(resolve_cid, keep_remote=keep_remote)
     cleaned = nh3.clean(
         html,
         tags=_TAGS,

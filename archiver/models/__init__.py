@@ -1,10 +1,11 @@
 """The tables. `Base.metadata` and the migrations describe the same schema; a test holds them together."""
 
-from archiver.models.access import ApiKey, AuditEntry, Grant, Session, User
+from archiver.models.access import ApiKey, AuditEntry, Export, Grant, Session, SignInPause, Upload, User
 from archiver.models.base import Base
 from archiver.models.ids import message_uuid, uuid7
 from archiver.models.ledger import FolderListing, SkippedMessage, UnaccountedKey
 from archiver.models.messages import Attachment, Message, MessageAttachment, MessageCopy, Participant
+from archiver.models.search import SearchIndex, ThreadLink
 from archiver.models.sources import IngestionSource, Mailbox
 from archiver.models.store import MessagePart, Pack, StoredObject
 from archiver.models.sync import DeadLetter, OutboxRow, SyncRun, SyncSession, SyncSessionMailbox
@@ -15,6 +16,7 @@ __all__ = [
     "AuditEntry",
     "Base",
     "DeadLetter",
+    "Export",
     "FolderListing",
     "Grant",
     "IngestionSource",
@@ -26,13 +28,17 @@ __all__ = [
     "OutboxRow",
     "Pack",
     "Participant",
+    "SearchIndex",
     "Session",
+    "SignInPause",
     "SkippedMessage",
     "StoredObject",
     "SyncRun",
     "SyncSession",
     "SyncSessionMailbox",
+    "ThreadLink",
     "UnaccountedKey",
+    "Upload",
     "User",
     "message_uuid",
     "uuid7",

@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import datetime
 from uuid import UUID
 
-from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Identity, Index, func, text
+from sqlalchemy import DDL, BigInteger, CheckConstraint, ForeignKey, Identity, Index, event, func, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from archiver.models.base import Base, CreatedAt, Id, JsonObject, Texts, one_of
-from archiver.models.states import Role
+from archiver.models.base import Base, Count, CreatedAt, Id, JsonObject, Texts, one_of
+from archiver.models.states import ExportState, Role, UploadState
 
 
 class User(Base):
@@ -17,11 +17,17 @@ class User(Base):
 
     id: Mapped[Id]
     email: Mapped[str]
+    address_verified_at: Mapped[datetime | None]
+    """When somebody who may say so said that the address is this person's: only then its mailboxes are theirs."""
     name: Mapped[str | None]
     password_hash: Mapped[str | None]
     role: Mapped[str] = mapped_column(server_default=Role.USER)
     may_read_all: Mapped[bool] = mapped_column(server_default=text("false"))
     totp_secret: Mapped[bytes | None]
+    """Sealed (archiver.secrets) for the user's id. Asked for at sign-in once it was confirmed with a code."""
+    totp_confirmed_at: Mapped[datetime | None]
+    totp_last_step: Mapped[int | None]
+    """The 30 seconds whose code was used last: no code is taken twice."""
     recovery_code_hashes: Mapped[Texts]
     oidc_subject: Mapped[str | None] = mapped_column(unique=True)
     settings: Mapped[JsonObject]
@@ -33,7 +39,7 @@ class User(Base):
 
 
 class Grant(Base):
-    """A user may see one mailbox, or all whose address fits a pattern."""
+    """A user may see one mailbox, all whose address fits a pattern, or all of a source."""
 
     __tablename__ = "grants"
 
@@ -41,12 +47,21 @@ class Grant(Base):
     user_id: Mapped[UUID] = mapped_column(ForeignKey("users.id", ondelete="CASCADE"), index=True)
     mailbox_id: Mapped[UUID | None] = mapped_column(ForeignKey("mailboxes.id", ondelete="CASCADE"), index=True)
     address_pattern: Mapped[str | None]
+    source_id: Mapped[UUID | None] = mapped_column(ForeignKey("ingestion_sources.id", ondelete="CASCADE"), index=True)
     granted_by: Mapped[UUID | None] = mapped_column(ForeignKey("users.id", ondelete="SET NULL"))
     created_at: Mapped[CreatedAt]
 
     __table_args__ = (
-        CheckConstraint("(mailbox_id IS NULL) <> (address_pattern IS NULL)", name="one_target"),
-        Index("uq_grants_target", "user_id", "mailbox_id", "address_pattern", unique=True, postgresql_nulls_not_distinct=True),
+        CheckConstraint("num_nonnulls(mailbox_id, address_pattern, source_id) = 1", name="one_target"),
+        Index(
+            "uq_grants_target",
+            "user_id",
+            "mailbox_id",
+            "address_pattern",
+            "source_id",
+            unique=True,
+            postgresql_nulls_not_distinct=True,
+        ),
     )
 
 
@@ -80,8 +95,64 @@ class ApiKey(Base):
     revoked_at: Mapped[datetime | None]
 
 
+class SignInPause(Base):
+    """How often a sign-in failed, by account and by client address, and until when the next try has to wait."""
+
+    __tablename__ = "sign_in_pauses"
+
+    key: Mapped[str] = mapped_column(primary_key=True)
+    failures: Mapped[Count]
+    blocked_until: Mapped[CreatedAt]
+    last_failed_at: Mapped[CreatedAt] = mapped_column(index=True)
+
+
+class Upload(Base):
+    """A file on its way in, piece by piece; its bytes lie in ARCHIVER_DATA/uploads under its id."""
+
+    __tablename__ = "uploads"
+
+    id: Mapped[Id]
+    user_id: Mapped[UUID | None] = mapped_column(ForeignKey("users.id", ondelete="SET NULL"), index=True)
+    name: Mapped[str]
+    size_bytes: Mapped[int]
+    sha256: Mapped[bytes | None]
+    """What the sender says it will be; compared at the end."""
+    state: Mapped[str] = mapped_column(server_default=UploadState.RECEIVING)
+    created_at: Mapped[CreatedAt]
+    updated_at: Mapped[CreatedAt]
+
+    __table_args__ = (one_of("state", UploadState), CheckConstraint("size_bytes >= 0", name="size_bytes"))
+
+
+class Export(Base):
+    """A file of messages that somebody asked for; it lies in ARCHIVER_DATA/exports under its id until it expires."""
+
+    __tablename__ = "exports"
+
+    id: Mapped[Id]
+    user_id: Mapped[UUID] = mapped_column(ForeignKey("users.id", ondelete="CASCADE"), index=True)
+    selection: Mapped[JsonObject]
+    format: Mapped[str]
+    state: Mapped[str] = mapped_column(server_default=ExportState.QUEUED)
+    messages: Mapped[Count]
+    bytes: Mapped[Count]
+    failed: Mapped[Count]
+    error: Mapped[str | None]
+    created_at: Mapped[CreatedAt]
+    finished_at: Mapped[datetime | None]
+    expires_at: Mapped[datetime | None]
+
+    __table_args__ = (
+        one_of("state", ExportState),
+        Index("ix_exports_open", "id", postgresql_where=text("state IN ('queued', 'running')")),
+    )
+
+
 class AuditEntry(Base):
-    """Append-only and chained: `hash` covers the entry and `previous_hash`. No foreign keys: it outlives what it tells of."""
+    """Append-only and chained: `hash` covers the entry and `previous_hash`. No foreign keys: it outlives what it tells of.
+
+    The database itself numbers, dates and chains the entries (AUDIT_CHAIN), and refuses to change or delete them.
+    """
 
     __tablename__ = "audit_log"
 
@@ -103,3 +174,29 @@ class AuditEntry(Base):
         Index("ix_audit_log_actor_id", "actor_id"),
         Index("ix_audit_log_object", "object_kind", "object_id"),
     )
+
+
+# One writer at a time, until its transaction ends: so the chain has one order, and numbers without gaps.
+AUDIT_CHAIN = """
+CREATE FUNCTION audit_log_chain() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE last record;
+BEGIN
+    PERFORM pg_advisory_xact_lock(hashtextextended('archiver:audit_log', 0));
+    SELECT id, hash INTO last FROM audit_log ORDER BY id DESC LIMIT 1;
+    NEW.id := coalesce(last.id, 0) + 1;
+    NEW.at := clock_timestamp();
+    NEW.previous_hash := coalesce(last.hash, '\\x'::bytea);
+    NEW.hash := sha256(NEW.previous_hash || convert_to(jsonb_build_array(NEW.id,
+        floor(extract(epoch FROM NEW.at) * 1000000)::bigint, NEW.actor, NEW.actor_id, NEW.action, NEW.object_kind,
+        NEW.object_id, NEW.detail, NEW.client_address, NEW.request_id)::text, 'UTF8'));
+    RETURN NEW;
+END $$;
+CREATE TRIGGER audit_log_chain BEFORE INSERT ON audit_log FOR EACH ROW EXECUTE FUNCTION audit_log_chain();
+CREATE FUNCTION audit_log_refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'audit_log is append-only' USING ERRCODE = 'insufficient_privilege';
+END $$;
+CREATE TRIGGER audit_log_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON audit_log
+    FOR EACH STATEMENT EXECUTE FUNCTION audit_log_refuse();
+"""
+event.listen(AuditEntry.__table__, "after_create", DDL(AUDIT_CHAIN))  # type: ignore[no-untyped-call]

@@ -25,6 +25,8 @@ class Message(Base):
     in_reply_to: Mapped[str | None]
     reference_ids: Mapped[Texts]
     thread_id: Mapped[UUID | None]
+    thread_subject: Mapped[UUID | None]
+    """Equal for subjects that may be of one thread (archiver.services.threads)."""
     sent_at: Mapped[datetime | None]
     received_at: Mapped[datetime | None]
     sort_at: Mapped[datetime]
@@ -57,7 +59,10 @@ class Message(Base):
         Index("ix_messages_canonical_sha256", "canonical_sha256"),
         Index("ix_messages_internet_message_id", text("md5(internet_message_id)")),
         Index("ix_messages_thread_id", "thread_id"),
-        Index("ix_messages_to_index", "id", postgresql_where=text("indexed_version < index_version")),
+        # In the order of archiving, which is that of the packs.
+        Index("ix_messages_to_index", "archived_at", "id", postgresql_where=text("indexed_version < index_version")),
+        Index("ix_messages_to_extract", "archived_at", "id", postgresql_where=text("search_state = 'body'")),
+        Index("ix_messages_thread_subject", "thread_subject", "sort_at", postgresql_where=text("thread_subject IS NOT NULL")),
         Index("ix_messages_not_full", "search_state", "id", postgresql_where=text("search_state <> 'full'")),
         Index("ix_messages_first_run_id", "first_run_id"),
     )
@@ -125,6 +130,7 @@ class Attachment(Base):
     __table_args__ = (
         sha256_length("sha256"),
         one_of("text_state", TextState),
+        Index("ix_attachments_text_sha256", "text_sha256", postgresql_where=text("text_sha256 IS NOT NULL")),
         Index("ix_attachments_pending", "sha256", postgresql_where=text("text_state = 'pending'")),
     )
 

@@ -42,6 +42,11 @@ class SearchState(StrEnum):
     FAILED = "failed"
 
 
+class SearchIndexState(StrEnum):
+    LIVE = "live"
+    BUILDING = "building"
+
+
 class DateOrigin(StrEnum):
     HEADER = "header"
     SERVER = "server"
@@ -86,3 +91,15 @@ class Role(StrEnum):
     ADMINISTRATOR = "administrator"
     AUDITOR = "auditor"
     USER = "user"
+
+
+class UploadState(StrEnum):
+    RECEIVING = "receiving"
+    COMPLETE = "complete"
+
+
+class ExportState(StrEnum):
+    QUEUED = "queued"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"

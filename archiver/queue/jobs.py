@@ -6,7 +6,7 @@ A job carries ids and nothing else: Postgres is the truth, a job is a doorbell.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, ClassVar, Self, get_type_hints
@@ -17,11 +17,24 @@ from archiver.errors import ArchiverError
 ENVELOPE_VERSION = 1
 CONTROL_PRIORITY = 1
 MAILBOX_PRIORITY = 10
+ATTACHMENTS_PRIORITY = 20
 
 
 class QueueName(StrEnum):
     INGESTION = "ingestion"
     INDEXING = "indexing"
+
+
+SHORT_PAUSE_SECONDS = 60.0
+"""A job that waits no longer than this stays in the queue, as delayed."""
+
+
+class Later(Exception):
+    """Raised by a processor: the job has done what it could, and comes again after a short pause. It uses no attempt."""
+
+    def __init__(self, after_seconds: float) -> None:
+        super().__init__(f"comes again in {after_seconds:.1f} s")
+        self.after_seconds = after_seconds
 
 
 class BadJob(ArchiverError):
@@ -45,10 +58,17 @@ class Job:
     @classmethod
     def from_data(cls, data: Any) -> Self:
         expected = {field.name for field in fields(cls)}
-        if not isinstance(data, Mapping) or set(data) != expected:
+        needed = {field.name for field in fields(cls) if field.default is MISSING}
+        if not isinstance(data, Mapping) or not needed <= set(data) <= expected:
             raise BadJob(f"{cls.name}: expected the fields {sorted(expected)}, got {sorted(data) if data else data!r}")
-        hints = get_type_hints(cls)
+        hints = _TYPES.get(cls.name)
+        if hints is None:
+            hints = _TYPES[cls.name] = get_type_hints(cls)
         return cls(**{name: _read(cls.name, name, value, hints[name]) for name, value in data.items()})
+
+
+_TYPES: dict[str, dict[str, Any]] = {}
+"""The types of the fields, by the name of the job: working them out costs more than reading a job."""
 
 
 def _read(job: str, name: str, value: Any, kind: type) -> Any:
@@ -83,12 +103,14 @@ class ScheduleContinuousSync(Job):
 
 @dataclass(frozen=True, slots=True)
 class ContinuousSync(Job):
-    """One cycle of one source: lists its mailboxes."""
+    """One cycle of one source: lists its mailboxes, unless it is told which."""
 
     name = "continuous-sync"
     timeout_seconds = 3600.0
 
     source_id: UUID
+    mailbox_ids: str = ""
+    """Only these, separated by commas."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +144,53 @@ class SyncCycleFinished(Job):
     session_id: UUID
 
 
+@dataclass(frozen=True, slots=True)
+class IndexEmailBatch(Job):
+    """Documents are behind: their messages are new or have changed, or their attachments are to be read (`stage`)."""
+
+    name = "index-email-batch"
+    queues = frozenset({QueueName.INDEXING})
+    priority = MAILBOX_PRIORITY
+    timeout_seconds = 3600.0
+
+    stage: str = "body"
+
+    ATTACHMENTS: ClassVar[str] = "attachments"
+
+
+@dataclass(frozen=True, slots=True)
+class Reindex(Job):
+    """Fills a new index beside the live one, and puts it in its place."""
+
+    name = "reindex"
+    queues = frozenset({QueueName.INDEXING})
+    priority = MAILBOX_PRIORITY
+    timeout_seconds = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class ReconcileIndex(Job):
+    """Compares the index with Postgres, and repairs what differs."""
+
+    name = "reconcile-index"
+    queues = frozenset({QueueName.INDEXING})
+    priority = MAILBOX_PRIORITY
+    timeout_seconds = 3600.0
+
+
 JOBS: dict[str, type[Job]] = {
-    kind.name: kind for kind in (Ping, ScheduleContinuousSync, ContinuousSync, InitialImport, ProcessMailbox, SyncCycleFinished)
+    kind.name: kind
+    for kind in (
+        Ping,
+        ScheduleContinuousSync,
+        ContinuousSync,
+        InitialImport,
+        ProcessMailbox,
+        SyncCycleFinished,
+        IndexEmailBatch,
+        Reindex,
+        ReconcileIndex,
+    )
 }
 
 
@@ -136,6 +203,8 @@ class Envelope:
     correlation_id: str
     causation_id: str | None
     at: datetime
+    priority: int | None = None
+    """None: that of its kind."""
 
     @classmethod
     def of(cls, job: Job, job_id: str, correlation_id: str | None = None, causation_id: str | None = None) -> Envelope:
@@ -166,10 +235,10 @@ class Envelope:
             raise BadJob(f"{name}: the envelope is incomplete ({error!r})") from error
 
 
-def options(kind: type[Job], job_id: str | None) -> dict[str, Any]:
+def options(kind: type[Job], job_id: str | None, priority: int | None = None) -> dict[str, Any]:
     """BullMQ's options. Each job has a priority: one without would go before all others, for ever."""
     chosen: dict[str, Any] = {
-        "priority": kind.priority,
+        "priority": priority or kind.priority,
         "attempts": kind.attempts,
         "backoff": {"type": "exponential", "delay": 1000},
         "removeOnComplete": {"age": 3600, "count": 1000},

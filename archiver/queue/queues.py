@@ -56,7 +56,7 @@ class JobQueues:
         for envelope in envelopes:
             assert queue in envelope.job.queues
             kind = type(envelope.job)
-            jobs.append({"name": kind.name, "data": envelope.encode(), "opts": options(kind, envelope.id)})
+            jobs.append({"name": kind.name, "data": envelope.encode(), "opts": options(kind, envelope.id, envelope.priority)})
         if jobs:
             await self._queues[queue].addBulk(jobs)
             await self.figures.count((type(envelope.job).name, "added") for envelope in envelopes)
@@ -88,6 +88,11 @@ class JobQueues:
     async def workers(self, queue: QueueName) -> int:
         """How many worker processes listen."""
         return max(1, int(await self._queues[queue].get_workers_count()) // 2)
+
+    async def listening(self, queue: QueueName) -> list[str]:
+        """The worker processes that listen, by name; each has several connections."""
+        names = {str(client["rawname"]) for client in await self._queues[queue].get_workers()}
+        return sorted(name.partition(":w:")[2] for name in names)
 
     async def pause(self, queue: QueueName) -> None:
         """Jobs that run are finished; new ones can be added."""

@@ -12,6 +12,7 @@ from pathlib import Path
 from uuid import UUID
 
 import orjson
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from sqlalchemy import Engine, text
 
 from archiver.errors import ArchiverError, UsageError
@@ -107,24 +108,29 @@ def check_empty(engine: Engine) -> None:
 def load_dump(source: Path, database_url: str) -> None:
     """Fills an empty database from the backup's dump."""
     _run(
+        database_url,
         "pg_restore",
         "--no-owner",
+        "--no-privileges",
         "--clean",
         "--if-exists",
         "--single-transaction",
-        f"--dbname={database_url}",
         str(source / DUMP),
     )
 
 
 def _dump(database_url: str, path: Path) -> None:
-    _run("pg_dump", "--format=custom", "--no-owner", f"--file={path}", database_url)
+    _run(database_url, "pg_dump", "--format=custom", "--no-owner", "--no-privileges", f"--file={path}")
 
 
-def _run(program: str, *arguments: str) -> None:
+def _run(database_url: str, program: str, *arguments: str) -> None:
+    """The password goes by the environment: arguments are visible to all."""
+    address = conninfo_to_dict(database_url)
+    password = str(address.pop("password", "") or "")
     versions = installed_versions()
-    command = [str(versions[max(versions)] / program), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True)
+    command = [str(versions[max(versions)] / program), f"--dbname={make_conninfo('', **address)}", *arguments]
+    environment = {**os.environ, "PGPASSWORD": password} if password else None
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
     if done.returncode:
         raise ArchiverError(f"{program} failed: {(done.stderr.strip().splitlines() or ['no reason given'])[-1]}")
 

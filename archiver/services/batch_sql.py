@@ -61,14 +61,15 @@ SEAL_PACK = """
 
 ADD_MESSAGES = """
     INSERT INTO messages (id, sha256, canonical_sha256, internet_message_id, in_reply_to, reference_ids, sent_at, received_at,
-        sort_at, date_origin, sender, sender_name, subject, size_bytes, has_attachments, defects, first_run_id, archived_at)
+        sort_at, date_origin, sender, sender_name, subject, thread_subject, size_bytes, has_attachments, defects, first_run_id,
+        archived_at)
     SELECT id, decode(sha256, 'hex'), decode(canonical_sha256, 'hex'), internet_message_id, in_reply_to, reference_ids, sent_at,
-        received_at, sort_at, date_origin, sender, sender_name, subject, size_bytes, has_attachments, defects,
+        received_at, sort_at, date_origin, sender, sender_name, subject, thread_subject, size_bytes, has_attachments, defects,
         %(run_id)s, %(at)s
     FROM json_to_recordset(%(rows)s::json) AS r(id uuid, sha256 text, canonical_sha256 text, internet_message_id text,
         in_reply_to text, reference_ids text[], sent_at timestamptz, received_at timestamptz, sort_at timestamptz,
-        date_origin text, sender text, sender_name text, subject text, size_bytes bigint, has_attachments boolean,
-        defects jsonb)
+        date_origin text, sender text, sender_name text, subject text, thread_subject uuid, size_bytes bigint,
+        has_attachments boolean, defects jsonb)
     ON CONFLICT DO NOTHING RETURNING id"""
 
 ADD_PARTICIPANTS = """
@@ -205,8 +206,6 @@ class Pipeline:
     def __enter__(self) -> Pipeline:
         self._context = self._raw.pipeline()
         self._context.__enter__()
-        # Plans made while a table was empty would be kept when it is large.
-        self.send("SET LOCAL plan_cache_mode = force_custom_plan")
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

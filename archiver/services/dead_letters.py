@@ -9,8 +9,10 @@ from uuid import UUID
 
 from sqlalchemy import Connection, text
 
-from archiver.errors import UsageError
-from archiver.queue.jobs import Envelope, QueueName
+from archiver.errors import NotFound
+from archiver.queue.jobs import Envelope, IndexEmailBatch, QueueName
+from archiver.services import audit
+from archiver.services.principal import LOCAL_OPERATOR, Principal
 from archiver.sync import outbox
 
 _COLUMNS = """
@@ -42,15 +44,22 @@ class DeadLetter:
 
 
 def listed(
-    connection: Connection, source_id: UUID | None = None, *, discarded: bool = False, most: int = 100
+    connection: Connection,
+    source_id: UUID | None = None,
+    *,
+    discarded: bool = False,
+    most: int = 100,
+    before: tuple[datetime, UUID] | None = None,
 ) -> list[DeadLetter]:
-    """Newest first."""
+    """Newest first; `before` continues below one, by its last failure and its id."""
     statement = text(
         _COLUMNS
         + " WHERE (CAST(:source AS uuid) IS NULL OR d.source_id = :source) AND (d.discarded_at IS NOT NULL) = :discarded"
+        " AND (CAST(:at AS timestamptz) IS NULL OR (d.last_failed_at, d.id) < (:at, CAST(:id AS uuid)))"
         " ORDER BY d.last_failed_at DESC, d.id DESC LIMIT :most"
     )
-    values = {"source": source_id, "discarded": discarded, "most": most}
+    at, letter_id = before or (None, None)
+    values = {"source": source_id, "discarded": discarded, "most": most, "at": at, "id": letter_id}
     return [DeadLetter(*row) for row in connection.execute(statement, values)]
 
 
@@ -58,12 +67,12 @@ def find(connection: Connection, letter_id: str) -> DeadLetter:
     """By its id, or the beginning of it."""
     rows = connection.execute(text(_COLUMNS + " WHERE CAST(d.id AS text) LIKE :id || '%' LIMIT 2"), {"id": letter_id}).all()
     if len(rows) != 1:
-        raise UsageError(f"{'several dead letters begin' if rows else 'no dead letter begins'} with {letter_id!r}")
+        raise NotFound(f"{'several dead letters begin' if rows else 'no dead letter begins'} with {letter_id!r}")
     return DeadLetter(*rows[0])
 
 
-def retry(connection: Connection, letter: DeadLetter) -> None:
-    """Due at once. A message is fetched again in the next cycle of its source; a job is announced again."""
+def retry(connection: Connection, letter: DeadLetter, who: Principal = LOCAL_OPERATOR) -> None:
+    """Due at once. A message is fetched again in the next cycle of its source, a document made again, a job announced again."""
     connection.execute(
         text("UPDATE dead_letters SET next_try_at = now(), discarded_at = NULL WHERE id = :id"), {"id": letter.id}
     )
@@ -75,9 +84,16 @@ def retry(connection: Connection, letter: DeadLetter) -> None:
     elif letter.kind == "job" and letter.job is not None:
         outbox.announce(connection, Envelope.decode(letter.job, letter.payload).job, source_id=letter.source_id)
         connection.execute(text("DELETE FROM dead_letters WHERE id = :id"), {"id": letter.id})
+    elif letter.kind == "document":
+        connection.execute(
+            text("UPDATE messages SET index_version = index_version + 1 WHERE id = :id"), {"id": letter.message_id}
+        )
+        outbox.announce(connection, IndexEmailBatch())
     outbox.wake(connection, QueueName.INGESTION)
+    audit.record(connection, who, "dead_letter.retried", "dead_letter", letter.id)
 
 
-def discard(connection: Connection, letter: DeadLetter) -> None:
+def discard(connection: Connection, letter: DeadLetter, who: Principal = LOCAL_OPERATOR) -> None:
     """Never tried again. The entry stays: what is not archived stays explained."""
     connection.execute(text("UPDATE dead_letters SET discarded_at = now() WHERE id = :id"), {"id": letter.id})
+    audit.record(connection, who, "dead_letter.discarded", "dead_letter", letter.id, reason=letter.reason)

@@ -13,7 +13,8 @@ from sqlalchemy import Connection, Engine, text
 
 from archiver.errors import UsageError
 from archiver.models.ids import uuid7
-from archiver.services import batch_sql
+from archiver.services import audit, batch_sql
+from archiver.services.principal import LOCAL_OPERATOR, Principal
 from archiver.store.archive import Archive
 from archiver.store.journal import Tombstones
 
@@ -43,6 +44,14 @@ _DROP_OBJECTS = text("""
         (o.kind = 'message' AND NOT EXISTS (SELECT 1 FROM messages m WHERE m.sha256 = o.sha256)
                             AND NOT EXISTS (SELECT 1 FROM dead_letters d WHERE d.raw_sha256 = o.sha256))
         OR (o.kind = 'part' AND NOT EXISTS (SELECT 1 FROM message_parts p WHERE p.part_sha256 = o.sha256)))""")
+_ATTACHMENTS = text("SELECT DISTINCT attachment_sha256 FROM message_attachments WHERE message_id = ANY(:ids)")
+_LOCK_ATTACHMENTS = text("SELECT 1 FROM attachments WHERE sha256 = ANY(:hashes) ORDER BY sha256 FOR UPDATE")
+_DROP_ATTACHMENTS = text("""
+    DELETE FROM attachments a WHERE a.sha256 = ANY(:hashes)
+    AND NOT EXISTS (SELECT 1 FROM message_attachments m WHERE m.attachment_sha256 = a.sha256) RETURNING a.text_sha256""")
+_DROP_TEXTS = text("""
+    DELETE FROM objects o WHERE o.sha256 = ANY(:hashes) AND o.kind = 'text'
+    AND NOT EXISTS (SELECT 1 FROM attachments a WHERE a.text_sha256 = o.sha256)""")
 _RAISE = text("""
     UPDATE messages SET index_version = index_version + 1
     FROM (SELECT id FROM messages WHERE id = ANY(:ids) ORDER BY id FOR NO KEY UPDATE) AS changed
@@ -57,23 +66,23 @@ class Deleted:
     messages: int = 0
 
 
-def delete_message(engine: Engine, archive: Archive, message_id: UUID, reason: str, actor: str = "local-operator") -> Deleted:
+def delete_message(engine: Engine, archive: Archive, message_id: UUID, reason: str, who: Principal = LOCAL_OPERATOR) -> Deleted:
     """All copies of one message."""
     with engine.connect() as connection:
         found = connection.execute(text("SELECT 1 FROM messages WHERE id = :id"), {"id": message_id}).one_or_none()
     if found is None:
         raise UsageError(f"there is no message {message_id}")
-    return _delete(engine, archive, {"message_id": message_id}, reason, actor)
+    return _delete(engine, archive, {"message_id": message_id}, reason, who)
 
 
 def delete_mailbox_mail(
-    engine: Engine, archive: Archive, mailbox_id: UUID, reason: str, actor: str = "local-operator"
+    engine: Engine, archive: Archive, mailbox_id: UUID, reason: str, who: Principal = LOCAL_OPERATOR
 ) -> Deleted:
     """All copies in one mailbox, in portions; what is also in another mailbox stays there."""
-    return _delete(engine, archive, {"mailbox_id": mailbox_id}, reason, actor)
+    return _delete(engine, archive, {"mailbox_id": mailbox_id}, reason, who)
 
 
-def _delete(engine: Engine, archive: Archive, what: dict[str, UUID], reason: str, actor: str) -> Deleted:
+def _delete(engine: Engine, archive: Archive, what: dict[str, UUID], reason: str, who: Principal) -> Deleted:
     if not reason.strip():
         raise UsageError("a deletion needs a reason")
     copies = messages = 0
@@ -85,11 +94,15 @@ def _delete(engine: Engine, archive: Archive, what: dict[str, UUID], reason: str
                 return Deleted(copies, messages)
             at = datetime.now(UTC)
             places = tuple((row.mailbox_id, row.provider_key, bytes(row.sha256)) for row in rows)
-            written = archive.append([Tombstones(at, reason, actor, places).record()])
+            written = archive.append([Tombstones(at, reason, who.name, places).record()])
             batch_sql.run(connection, batch_sql.ADD_PACK, id=written.batch.pack_id, name=written.batch.pack_name)
             connection.execute(_MARK, {"at": at, "reason": reason, "ids": [row.id for row in rows]})
             gone = drop_unused(connection, sorted({row.message_id for row in rows}))
             batch_sql.record_pack(connection, written)
+            kind, deleted_id = next(iter(what.items()))
+            audit.record(
+                connection, who, "message.deleted", kind.removesuffix("_id"), deleted_id, reason=reason, copies=len(rows)
+            )
         copies += len(rows)
         messages += gone
 
@@ -106,9 +119,22 @@ def drop_unused(connection: Connection, message_ids: list[UUID]) -> int:
         parts = connection.execute(_PARTS, {"ids": dead_ids}).scalars().all()
         hashes = sorted({bytes(item) for item in (*(row.sha256 for row in dead), *parts)})
         connection.execute(_LOCK_OBJECTS, {"hashes": hashes})
+        attachments = connection.execute(_ATTACHMENTS, {"ids": dead_ids}).scalars().all()
         connection.execute(_DROP_PARTICIPANTS, {"ids": dead_ids})
         connection.execute(_DROP_MESSAGES, {"ids": dead_ids})
+        _drop_attachments(connection, [bytes(item) for item in attachments])
         connection.execute(_DROP_OBJECTS, {"hashes": hashes})
     payload = batch_sql.rows({"deleted": [str(message_id) for message_id in sorted(dead_ids)]})
     connection.execute(_ANNOUNCE, {"id": uuid7(), "payload": payload})
     return len(dead)
+
+
+def _drop_attachments(connection: Connection, hashes: list[bytes]) -> None:
+    """With the last message that has a file goes what was read out of it."""
+    if not hashes:
+        return
+    connection.execute(_LOCK_ATTACHMENTS, {"hashes": sorted(hashes)})
+    texts = connection.execute(_DROP_ATTACHMENTS, {"hashes": hashes}).scalars().all()
+    found = sorted(bytes(item) for item in texts if item is not None)
+    if found:
+        connection.execute(_DROP_TEXTS, {"hashes": found})

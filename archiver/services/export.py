@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -16,16 +17,13 @@ from uuid import UUID
 import orjson
 from sqlalchemy import Engine, text
 
-from archiver.errors import UsageError
+from archiver.errors import NotFound, UsageError
+from archiver.services.access import EVERYTHING, Scope
 from archiver.store.archive import Archive
 from archiver.store.errors import StoreError
 
 _PAGE = 1_000
-_SELECT = text("""
-    SELECT m.id, m.sha256, m.sort_at, m.sender, m.subject, m.size_bytes FROM messages m
-    WHERE m.id > :after AND (CAST(:mailbox_id AS uuid) IS NULL OR EXISTS (
-        SELECT 1 FROM message_copies c WHERE c.message_id = m.id AND c.mailbox_id = :mailbox_id AND c.deleted_at IS NULL))
-    ORDER BY m.id LIMIT :limit""")
+_COLUMNS = "m.id, m.sha256, m.sort_at, m.sender, m.subject, m.size_bytes"
 _FROM_LINE = re.compile(rb"^(>*From )", re.MULTILINE)
 
 
@@ -42,7 +40,7 @@ def raw_message(engine: Engine, archive: Archive, message_id: UUID) -> Iterator[
     with engine.connect() as connection:
         row = connection.execute(text("SELECT sha256 FROM messages WHERE id = :id"), {"id": message_id}).one_or_none()
     if row is None:
-        raise UsageError(f"there is no message {message_id}")
+        raise NotFound(f"there is no message {message_id}")
     return archive.stream(bytes(row.sha256))
 
 
@@ -62,7 +60,7 @@ def message_summary(engine: Engine, message_id: UUID) -> dict[str, Any]:
         row = connection.execute(_MESSAGE, {"id": message_id}).mappings().one_or_none()
         copies = connection.execute(_COPIES, {"id": message_id}).mappings().all()
     if row is None:
-        raise UsageError(f"there is no message {message_id}")
+        raise NotFound(f"there is no message {message_id}")
     return {**row, "copies": [dict(copy) for copy in copies]}
 
 
@@ -75,19 +73,31 @@ def find_mailbox(engine: Engine, given: str) -> UUID:
     with engine.connect() as connection:
         ids = connection.execute(_MAILBOXES, {"address": given}).scalars().all()
     if not ids:
-        raise UsageError(f"there is no mailbox {given}")
+        raise NotFound(f"there is no mailbox {given}")
     if len(ids) > 1:
         raise UsageError(f"{len(ids)} sources have a mailbox {given}: give its id, one of {', '.join(map(str, ids))}")
     found: UUID = ids[0]
     return found
 
 
-def export(engine: Engine, archive: Archive, target: Path, kind: str, mailbox_id: UUID | None = None) -> Exported:
-    """Writes `target` beside itself first: what stands there under its name is whole. `kind` is zip or mbox."""
+def export(
+    engine: Engine,
+    archive: Archive,
+    target: Path,
+    kind: str,
+    mailbox_id: UUID | None = None,
+    ids: Iterator[UUID] | None = None,
+    scope: Scope = EVERYTHING,
+) -> Exported:
+    """Writes `target` beside itself first: what stands there under its name is whole. `kind` is zip or mbox.
+
+    These messages (`ids`, which are asked for as they are needed), or those of a mailbox, or all; of them what the scope sees.
+    """
     temporary = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         write = _write_zip if kind == "zip" else _write_mbox
-        done = write(_messages(engine, mailbox_id), archive, temporary, target)
+        rows = _messages(engine, scope.narrowed(mailbox_id)) if ids is None else _messages_of(engine, ids, scope)
+        done = write(rows, archive, temporary, target)
         temporary.replace(target)
     finally:
         with suppress(FileNotFoundError):
@@ -95,15 +105,26 @@ def export(engine: Engine, archive: Archive, target: Path, kind: str, mailbox_id
     return done
 
 
-def _messages(engine: Engine, mailbox_id: UUID | None) -> Iterator[Any]:
+def _messages(engine: Engine, scope: Scope) -> Iterator[Any]:
+    statement = text(
+        f"SELECT {_COLUMNS} FROM messages m WHERE m.id > :after AND {scope.messages('m')} ORDER BY m.id LIMIT :limit"  # noqa: S608
+    )
     after = UUID(int=0)
     while True:
         with engine.connect() as connection:
-            page = connection.execute(_SELECT, {"after": after, "mailbox_id": mailbox_id, "limit": _PAGE}).all()
+            page = connection.execute(statement, {"after": after, "limit": _PAGE, **scope.values()}).all()
         yield from page
         if len(page) < _PAGE:
             return
         after = page[-1].id
+
+
+def _messages_of(engine: Engine, ids: Iterator[UUID], scope: Scope) -> Iterator[Any]:
+    statement = text(f"SELECT {_COLUMNS} FROM messages m WHERE m.id = ANY(:ids) AND {scope.messages('m')}")  # noqa: S608
+    while batch := list(islice(ids, _PAGE)):
+        with engine.connect() as connection:
+            found = {row.id: row for row in connection.execute(statement, {"ids": batch, **scope.values()})}
+        yield from (found[message_id] for message_id in batch if message_id in found)
 
 
 def _write_zip(rows: Iterator[Any], archive: Archive, path: Path, target: Path) -> Exported:

@@ -160,12 +160,13 @@ class _Transaction:
             self._check_fence()
             keys = {item.key for item in intake.items} | {fit_key(change.provider_key) for change in self.batch.changes}
             mailbox = self.sql.send(sql.HOLD_MAILBOX)
-            copies_known = self.sql.send(sql.FIND_COPIES, keys=sql.rows(sorted(keys)))
-            messages_known = self.sql.send(sql.FIND_MESSAGES, hashes=sql.hashes({item.sha256 for item in intake.items}))
+            copies_known = self.sql.send(sql.FIND_COPIES, keys=sql.rows(sorted(keys))) if keys else None
+            hashes = {item.sha256 for item in intake.items}
+            messages_known = self.sql.send(sql.FIND_MESSAGES, hashes=sql.hashes(hashes)) if hashes else None
             if not self.sql.fetch(mailbox):
                 raise UsageError(f"there is no mailbox {self.origin.mailbox_id}")
-            known = {row.provider_key: row for row in self.sql.fetch(copies_known)}
-            rows_known = {bytes(row.sha256) for row in self.sql.fetch(messages_known)}
+            known = {row.provider_key: row for row in self.sql.fetch(copies_known)} if copies_known else {}
+            rows_known = {bytes(row.sha256) for row in self.sql.fetch(messages_known)} if messages_known else set()
             versions = version_keys(intake.items, known)
             if versions:
                 known |= {row.provider_key: row for row in self.sql.ask(sql.FIND_COPIES, keys=sql.rows(sorted(versions)))}

@@ -19,7 +19,7 @@ from archiver.store.journal import Change, Occurrence
 from archiver.store.recipe import CutMessage, cut_message
 from connectors.base import Batch, ChangeKind, CopyChange, FailedMessage, RawMessage
 
-_MAX_FOLDER_CHARS = 600
+MAX_FOLDER_CHARS = 600
 
 
 class KnownCopy(Protocol):
@@ -44,7 +44,7 @@ class Item:
 
     @property
     def folder(self) -> str:
-        return self.message.folder[:_MAX_FOLDER_CHARS]
+        return self.message.folder[:MAX_FOLDER_CHARS]
 
     def occurrence(self) -> Occurrence:
         message = self.message
@@ -145,7 +145,7 @@ def effective_changes(batch: Batch, items: Iterable[Item], known: Mapping[str, K
 
 
 def _merge(before: Change | None, change: CopyChange, key: str) -> Change:
-    folder = change.folder[:_MAX_FOLDER_CHARS] if change.folder is not None else None
+    folder = change.folder[:MAX_FOLDER_CHARS] if change.folder is not None else None
     new_key = fit_key(change.new_provider_key) if change.new_provider_key is not None else None
     kind: str = change.kind
     if before is None:

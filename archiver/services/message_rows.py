@@ -16,6 +16,7 @@ from archiver.mail.dates import choose_date, sort_date
 from archiver.mail.headers import Headers, read_headers
 from archiver.models.ids import message_uuid
 from archiver.models.states import DateOrigin, ParticipantRole
+from archiver.services.threads import subject_key
 from archiver.store.content import Memory, Spooled, StoredMessage
 
 _log = structlog.get_logger(__name__)
@@ -58,6 +59,7 @@ def describe(raw: Memory | Spooled | StoredMessage, sha256: bytes, received_at: 
         "sender": _address(author) if author else None,
         "sender_name": (author.name or None) if author else None,
         "subject": headers.subject or None,
+        "thread_subject": subject_key(headers.subject),
         "size_bytes": raw.size,
         "has_attachments": headers.has_attachments,
         "defects": headers.defects,

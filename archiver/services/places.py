@@ -17,7 +17,6 @@ from archiver.store.frames import Kind
 from archiver.store.keys import PackKeys
 from archiver.store.local import LocalPacks
 from archiver.store.pack import Place
-from archiver.store.s3 import Bucket, S3Packs
 
 _FIND = text("SELECT pack_id, position, stored_bytes FROM objects WHERE sha256 = :sha256 AND kind = :kind")
 _DICTIONARIES = text(
@@ -64,5 +63,7 @@ def _backend(settings: Settings, keys: PackKeys, trainer: Trainer, places: Datab
     data = settings.archiver_data
     if settings.storage_type == "local":
         return LocalPacks(data / "packs", keys, trainer, places.known_end)
+    from archiver.store.s3 import Bucket, S3Packs  # boto3 is large, and most archives do without
+
     cache = BlockCache(data / "cache", settings.storage_s3_cache_bytes)
     return S3Packs(Bucket.of(settings), keys, trainer, data / "scratch", cache)

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator, Sequence
+from typing import overload
 
 _MAX_BYTES = 1000
 _SEPARATOR = "\u241f"
+VERSION_MARK = f"{_SEPARATOR}version:"
+"""Between a key and the hash of other bytes that came under it."""
 
 
 def fit_key(key: str) -> str:
@@ -17,9 +21,29 @@ def fit_key(key: str) -> str:
     return f"{head}{_SEPARATOR}sha256:{hashlib.sha256(encoded).hexdigest()}"
 
 
+class FittedKeys(Sequence[str]):
+    """Many keys, each fitted when it is looked at."""
+
+    def __init__(self, keys: Sequence[str]) -> None:
+        self._keys = keys
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def __iter__(self) -> Iterator[str]:
+        return map(fit_key, self._keys)
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        return list(self)[index]
+
+
 def version_key(key: str, sha256: bytes) -> str:
     """For other bytes under a key that is taken, such as a draft that was edited: a copy of its own."""
-    return fit_key(f"{key}{_SEPARATOR}version:{sha256.hex()[:32]}")
+    return fit_key(f"{key}{VERSION_MARK}{sha256.hex()[:32]}")
 
 
 def _has_escapes(key: str) -> bool:

@@ -142,9 +142,13 @@ def _run(row: Any) -> Run:
     return Run(row.id, RunOutcome(row.outcome), *row[2:])
 
 
-def last_runs(connection: Connection, source_id: UUID, most: int = 5) -> list[Run]:
-    statement = text(_RUNS + " WHERE source_id = :id ORDER BY finished_at DESC LIMIT :most")
-    return [_run(row) for row in connection.execute(statement, {"id": source_id, "most": most})]
+def last_runs(connection: Connection, source_id: UUID, most: int = 5, before: datetime | None = None) -> list[Run]:
+    """Newest first; `before` continues below one, by its end."""
+    statement = text(
+        _RUNS + " WHERE source_id = :id AND (CAST(:before AS timestamptz) IS NULL OR finished_at < :before)"
+        " ORDER BY finished_at DESC LIMIT :most"
+    )
+    return [_run(row) for row in connection.execute(statement, {"id": source_id, "most": most, "before": before})]
 
 
 def newest_run(connection: Connection, source_id: UUID) -> UUID | None:
@@ -164,4 +168,25 @@ def wait_for_run(
             look(connection)
         if deadline is not None and time.monotonic() > deadline:
             raise NotReady(f"the sync has not ended within {timeout_seconds:.0f} s; it goes on")
+        time.sleep(_LOOK_SECONDS)
+
+
+def wait_until_searchable(
+    engine: Engine, run_id: UUID, timeout_seconds: float | None, look: Callable[[int], None], *, full: bool = False
+) -> None:
+    """Until none of the messages that came with this run is pending in search; `full`: with their attachments.
+
+    `look` is told how many are left.
+    """
+    states = ["pending", "body"] if full else ["pending"]
+    statement = text("SELECT count(*) FROM messages WHERE first_run_id = :id AND search_state = ANY(:states)")
+    deadline = time.monotonic() + timeout_seconds if timeout_seconds else None
+    while True:
+        with engine.connect() as connection:
+            left = connection.execute(statement, {"id": run_id, "states": states}).scalar_one()
+        if not left:
+            return
+        look(left)
+        if deadline is not None and time.monotonic() > deadline:
+            raise NotReady(f"{left:,} messages are archived and not searchable within {timeout_seconds:.0f} s; it goes on")
         time.sleep(_LOOK_SECONDS)

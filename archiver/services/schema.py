@@ -10,14 +10,23 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import Connection, Engine, make_url, text
 from sqlalchemy.exc import OperationalError
 
+from archiver.config import Settings
+from archiver.db import driver_url, make_engine
 from archiver.errors import NotReady, SchemaError
 
 _ADVISORY_LOCK = 0x6172636869766572  # "archiver" as a number
 _WAIT_FOR_OTHERS = "120s"
 _WAIT_FOR_TABLES = "30s"
+_GRANTS = (
+    "GRANT USAGE ON SCHEMA public TO {role}",
+    "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {role}",
+    "GRANT USAGE, SELECT ON ALL SEQUENCES IN SCHEMA public TO {role}",
+    "REVOKE UPDATE, DELETE ON audit_log FROM {role}",
+    "REVOKE INSERT, UPDATE, DELETE ON alembic_version FROM {role}",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +36,23 @@ class SchemaVersion:
     pending: tuple[str, ...]
 
 
-def migrate(engine: Engine) -> tuple[str, ...]:
-    """Brings the schema up to date; returns the steps taken. Of several processes at once one works and the others wait."""
+def migrate_database(settings: Settings) -> tuple[str, ...]:
+    """As the owner of the tables, for the role that the program works with."""
+    assert settings.database_url is not None
+    owner = settings.database_owner_url
+    role = make_url(driver_url(settings.database_url.get_secret_value())).username if owner else None
+    engine = make_engine((owner or settings.database_url).get_secret_value(), "migrate")
+    try:
+        return migrate(engine, role)
+    finally:
+        engine.dispose()
+
+
+def migrate(engine: Engine, role: str | None = None) -> tuple[str, ...]:
+    """Brings the schema up to date; returns the steps taken. Of several processes at once one works and the others wait.
+
+    `role`, if it is another than the owner, may work with all tables, and only read and append to the audit log.
+    """
     with connect(engine) as connection:
         _take_lock(connection)
         try:
@@ -39,11 +63,20 @@ def migrate(engine: Engine) -> tuple[str, ...]:
                 config = _config()
                 config.attributes["connection"] = connection
                 command.upgrade(config, "head")
+            if role is not None:
+                _grant(connection, role)
             return version.pending
         finally:
             connection.rollback()
             connection.execute(text("SELECT pg_advisory_unlock(:key)"), {"key": _ADVISORY_LOCK})
             connection.commit()
+
+
+def _grant(connection: Connection, role: str) -> None:
+    name = connection.dialect.identifier_preparer.quote_identifier(role)
+    for statement in _GRANTS:
+        connection.execute(text(statement.format(role=name)))
+    connection.commit()
 
 
 def check(engine: Engine) -> None:

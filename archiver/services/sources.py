@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 import orjson
@@ -15,23 +16,35 @@ from sqlalchemy import Connection, Engine, Row, text
 from sqlalchemy.exc import IntegrityError
 
 from archiver.config import check_schedule, interval_seconds
-from archiver.errors import ArchiverError, UsageError
+from archiver.errors import ArchiverError, NotFound, UsageError
 from archiver.models.ids import uuid7
 from archiver.models.states import RunOutcome, SourceStatus
 from archiver.queue.jobs import ContinuousSync, InitialImport, Job
 from archiver.secrets import Keyring
+from archiver.services import audit
+from archiver.services.principal import LOCAL_OPERATOR, Principal
+from archiver.services.quiet_context import QuietContext
 from archiver.sync import cycle, outbox, sessions
 from archiver.sync.moves import SOURCE_MOVES, before
 from connectors.base import Connector, Context
 from connectors.errors import ConnectorError
+from connectors.imap import ImapSecrets, ImapSettings, ImapTarget
+from connectors.imap import Outgoing as Outgoing
 from connectors.kinds import KINDS, Kind
+from connectors.sign_in import SignIn
 
+WATCHED = frozenset(kind.name for kind in KINDS.values() if kind.watches)
 RUNS_ONCE = frozenset(kind.name for kind in KINDS.values() if kind.runs_once)
 
 _COLUMNS = (
     "id, kind, name, status, status_message, settings, credentials, next_due_at, failures, last_started_at, last_finished_at,"
     " removed_at"
 )
+
+_GRANT_OWN_MAIL = text("""
+    INSERT INTO grants (id, user_id, source_id, granted_by)
+    SELECT :id, u.id, :source_id, u.id FROM users u WHERE u.id = :user_id AND u.settings @> '{"own_mail": true}'
+    ON CONFLICT DO NOTHING""")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +91,7 @@ def find(connection: Connection, name: str) -> Source:
         {"name": name},
     ).first()
     if row is None:
-        raise UsageError(f"there is no source called {name!r}; `archiver source list` shows them")
+        raise NotFound(f"there is no source called {name!r}; `archiver source list` shows them")
     return _source(row)
 
 
@@ -153,6 +166,59 @@ def check(source: Source, keyring: Keyring, context: Context) -> None:
         connector.close()
 
 
+def mailboxes(source: Source, keyring: Keyring, context: Context) -> list[str]:
+    """The addresses that a sync would archive, as the source lists them now; the context hears of the others."""
+    connector = open_source(source, keyring, context)
+    try:
+        return [box.address for box in connector.mailboxes()]
+    except ConnectorError as error:
+        raise SourceCheckFailed(f"{source.name}: {error}") from error
+    finally:
+        connector.close()
+
+
+@contextmanager
+def opened_target(kind: str, settings: Mapping[str, Any], secrets: Mapping[str, Any]) -> Iterator[ImapTarget]:
+    """Where mail can be put back: an IMAP account, given as a source of that kind would be. Raises SourceCheckFailed."""
+    checked, unsealed = validate(kind_of(kind), settings, secrets)
+    target = ImapTarget(cast(ImapSettings, checked), cast(ImapSecrets, unsealed), QuietContext())
+    try:
+        yield target
+    except ConnectorError as error:
+        raise SourceCheckFailed(str(error)) from error
+    finally:
+        target.close()
+
+
+def signed_in(
+    kind: str, settings: Mapping[str, Any], secrets: Mapping[str, Any], ask: Callable[[SignIn], dict[str, str]]
+) -> dict[str, str]:
+    """The secrets, with those that signing in gives. Raises SourceCheckFailed with what the provider says."""
+    chosen = kind_of(kind)
+    if chosen.sign_in is None:
+        able = ", ".join(name for name, one in KINDS.items() if one.sign_in)
+        raise UsageError(f"nobody signs in for a source of the kind {kind!r}; the kinds with a sign-in: {able}")
+    attempt = chosen.sign_in(*validate(chosen, settings, secrets))
+    try:
+        return {**secrets, **ask(attempt)}
+    except ConnectorError as error:
+        raise SourceCheckFailed(f"signing in failed: {error}") from error
+    finally:
+        attempt.close()
+
+
+def signed_in_again(
+    keyring: Keyring,
+    source: Source,
+    settings: Mapping[str, Any],
+    secrets: Mapping[str, Any],
+    ask: Callable[[SignIn], dict[str, str]],
+) -> dict[str, str]:
+    """The same for a source that is there: stored values count where none are given."""
+    merged = {name: value for name, value in {**source.settings, **settings}.items() if value is not None}
+    return signed_in(source.kind, merged, {**_unseal(keyring, source), **secrets}, ask)
+
+
 # --- the life of a source
 
 
@@ -164,6 +230,7 @@ def add(
     name: str,
     settings: Mapping[str, Any],
     secrets: Mapping[str, Any],
+    who: Principal = LOCAL_OPERATOR,
 ) -> Source:
     """Checks first, then keeps it; its first import starts at the next tick, or by `sync_now`."""
     chosen, source_id = kind_of(kind), uuid7()
@@ -180,23 +247,39 @@ def add(
         "name": draft.name,
         "settings": orjson.dumps(kept).decode(),
         "credentials": credentials,
+        "owner_id": who.user_id,
     }
     try:
         with engine.begin() as connection:
             connection.execute(
                 text(
-                    "INSERT INTO ingestion_sources (id, kind, name, settings, credentials)"
-                    " VALUES (:id, :kind, :name, CAST(:settings AS jsonb), :credentials)"
+                    "INSERT INTO ingestion_sources (id, kind, name, settings, credentials, owner_id)"
+                    " VALUES (:id, :kind, :name, CAST(:settings AS jsonb), :credentials, :owner_id)"
                 ),
                 values,
             )
+            _grant_own_mail(connection, who, source_id)
+            audit.record(connection, who, "source.added", "source", source_id, kind=kind, name=draft.name, settings=kept)
     except IntegrityError as error:
         raise UsageError(f"there is a source called {name!r} already") from error
     return draft
 
 
+def _grant_own_mail(connection: Connection, who: Principal, source_id: UUID) -> None:
+    """Whoever said at the first start that the archive is for their own mail reads the sources they add."""
+    granted = connection.execute(_GRANT_OWN_MAIL, {"id": uuid7(), "user_id": who.user_id, "source_id": source_id})
+    if granted.rowcount:
+        audit.record(connection, who, "grant.added", "user", who.user_id, source_id=source_id, why="own mail")
+
+
 def edit(
-    engine: Engine, keyring: Keyring, context: Context, source: Source, settings: Mapping[str, Any], secrets: Mapping[str, Any]
+    engine: Engine,
+    keyring: Keyring,
+    context: Context,
+    source: Source,
+    settings: Mapping[str, Any],
+    secrets: Mapping[str, Any],
+    who: Principal = LOCAL_OPERATOR,
 ) -> Source:
     """Given values replace stored ones; None removes a setting; a blank secret keeps the stored one. It is due at once."""
     kind = kind_of(source.kind)
@@ -223,6 +306,9 @@ def edit(
             text("UPDATE mailboxes SET failures = 0, next_due_at = NULL, status_message = NULL WHERE source_id = :id"),
             {"id": source.id},
         )
+        audit.record(
+            connection, who, "source.changed", "source", source.id, name=source.name, settings=kept, new_secrets=sorted(given)
+        )
     return changed
 
 
@@ -236,18 +322,20 @@ def save_credentials(engine: Engine, keyring: Keyring, source: Source, credentia
         )
 
 
-def sync_now(connection: Connection, source: Source) -> UUID | None:
+def sync_now(connection: Connection, source: Source, who: Principal = LOCAL_OPERATOR) -> UUID | None:
     """Starts a cycle, or asks the running one for another. The id of the session that runs, if one does."""
     if source.status is SourceStatus.PAUSED:
         raise UsageError(f"{source.name} is paused: `archiver source resume {source.name}` first")
     live = connection.execute(text("SELECT id FROM sync_sessions WHERE ingestion_source_id = :id"), {"id": source.id}).scalar()
     if live is not None:
         sessions.request_rerun(connection, source.id)
+        audit.record(connection, who, "source.sync_requested", "source", source.id, name=source.name)
         return UUID(str(live))
     announced = text("SELECT 1 FROM outbox WHERE source_id = :id AND job IN ('continuous-sync', 'initial-import')")
     if connection.execute(announced, {"id": source.id}).first() is None:
         job: Job = InitialImport(source.id) if source.never_ran else ContinuousSync(source.id)
         outbox.announce(connection, job, source_id=source.id)
+    audit.record(connection, who, "source.sync_requested", "source", source.id, name=source.name)
     return None
 
 
@@ -276,20 +364,22 @@ def plan_next(connection: Connection, source_id: UUID) -> None:
     connection.execute(text("UPDATE ingestion_sources SET next_due_at = :due WHERE id = :id"), {"due": due, "id": source_id})
 
 
-def pause(connection: Connection, source: Source) -> None:
+def pause(connection: Connection, source: Source, who: Principal = LOCAL_OPERATOR) -> None:
     """Takes effect at the next batch: the running cycle ends as cancelled, and what was archived stays."""
     _move(connection, source, SourceStatus.PAUSED)
     _end_session(connection, source, "paused")
+    audit.record(connection, who, "source.paused", "source", source.id, name=source.name)
 
 
-def resume(connection: Connection, source: Source) -> None:
+def resume(connection: Connection, source: Source, who: Principal = LOCAL_OPERATOR) -> None:
     _move(connection, source, SourceStatus.PENDING if source.never_ran else SourceStatus.ACTIVE)
     connection.execute(
         text("UPDATE ingestion_sources SET next_due_at = now(), status_message = NULL WHERE id = :id"), {"id": source.id}
     )
+    audit.record(connection, who, "source.resumed", "source", source.id, name=source.name)
 
 
-def remove(connection: Connection, source: Source) -> None:
+def remove(connection: Connection, source: Source, who: Principal = LOCAL_OPERATOR) -> None:
     """The mail stays, and so do the rows that say where it came from; nothing is fetched any more, credentials go."""
     _end_session(connection, source, "removed")
     connection.execute(
@@ -299,6 +389,7 @@ def remove(connection: Connection, source: Source) -> None:
         ),
         {"id": source.id},
     )
+    audit.record(connection, who, "source.removed", "source", source.id, name=source.name)
 
 
 def _move(connection: Connection, source: Source, target: SourceStatus) -> None:

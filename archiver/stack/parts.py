@@ -99,7 +99,8 @@ def plan(settings: Settings, folder: DataFolder) -> Stack:
     if "postgres" in settings.embedded:
         postgres = EmbeddedPostgres(folder)
         embedded.append(Part("postgres", postgres, frozenset(), stop_order=3))
-        addresses["DATABASE_URL"] = postgres.url()
+        addresses["DATABASE_URL"] = postgres.app_url()
+        addresses["DATABASE_OWNER_URL"] = postgres.url()
     if "valkey" in settings.embedded:
         valkey = EmbeddedValkey(folder)
         embedded.append(Part("valkey", valkey, frozenset(), stop_order=2))
@@ -112,6 +113,7 @@ def plan(settings: Settings, folder: DataFolder) -> Stack:
         embedded.append(Part("search", search, frozenset(), stop_order=1))
     environment = {**os.environ, **addresses}
     migrate = Program(("archiver", "migrate", "--quiet"), environment, says_ready=False)
+    environment = {name: value for name, value in environment.items() if name != "DATABASE_OWNER_URL"}
     embedded.append(Part("migrate", migrate, settings.embedded & {"postgres"}, stop_order=0, runs_once=True))
     servers = frozenset(part.name for part in embedded)
 

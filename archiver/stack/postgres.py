@@ -18,6 +18,7 @@ from urllib.parse import quote
 
 import psutil
 import psycopg
+from psycopg import sql
 
 from archiver.errors import DataFolderError, NotReady
 from archiver.secrets import SecretFolder
@@ -26,6 +27,8 @@ from archiver.stack.process import RunAs, launch, running, unprivileged_user
 
 _PORT = 5432  # names the socket only: nothing listens on TCP
 _DATABASE = "archiver"
+_APP_ROLE = "archiver_app"
+"""What the program works as. The owner of the tables, who could change the audit log, is for migrations and backups only."""
 
 _SERVER_SETTINGS = {
     "listen_addresses": "",
@@ -74,6 +77,7 @@ class EmbeddedPostgres:
         self.major = max(installed_versions())
         self.programs = installed_versions()[self.major]
         self._password = SecretFolder(folder.path).password("postgres.password")
+        self._app_password = SecretFolder(folder.path).password("postgres-app.password")
 
     @property
     def socket_folder(self) -> Path:
@@ -82,6 +86,9 @@ class EmbeddedPostgres:
     def url(self, database: str = _DATABASE) -> str:
         host = quote(str(self.socket_folder), safe="")
         return f"postgresql://archiver:{quote(self._password)}@/{database}?host={host}&port={_PORT}"
+
+    def app_url(self, database: str = _DATABASE) -> str:
+        return self.url(database).replace(f"archiver:{quote(self._password)}@", f"{_APP_ROLE}:{quote(self._app_password)}@", 1)
 
     @property
     def run_as(self) -> RunAs | None:
@@ -123,6 +130,9 @@ class EmbeddedPostgres:
             with psycopg.connect(self.url("postgres"), connect_timeout=2, autocommit=True) as connection:
                 if not connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", (_DATABASE,)).fetchone():
                     connection.execute(f'CREATE DATABASE "{_DATABASE}" TEMPLATE template0')
+                if not connection.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", (_APP_ROLE,)).fetchone():
+                    create = sql.SQL("CREATE ROLE {} LOGIN PASSWORD {}")
+                    connection.execute(create.format(sql.Identifier(_APP_ROLE), sql.Literal(self._app_password)))
         except psycopg.Error as error:
             raise NotReady(f"postgres does not answer: {str(error).strip().splitlines()[-1]}") from error
 

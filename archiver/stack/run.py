@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from rich.console import Console
 
@@ -25,7 +25,11 @@ _TEMPORARY = "a command's own servers"
 _LEAVING_SECONDS = 40.0
 
 
-def run_stack(settings: Settings, console: Console, messages: Console, *, while_used: bool) -> None:
+WhenReady = Callable[[Mapping[str, str], str], str | None]
+"""Gets the addresses of the parts and that of the page; what it returns is shown."""
+
+
+def run_stack(settings: Settings, console: Console, messages: Console, *, while_used: bool, when_ready: WhenReady) -> None:
     """Until SIGINT or SIGTERM; `while_used`: servers only, until no command holds them. Raises what stands in the way."""
     started = time.monotonic()
     folder = DataFolder(settings.archiver_data)
@@ -37,7 +41,7 @@ def run_stack(settings: Settings, console: Console, messages: Console, *, while_
             check_port_free(settings)
             for notice in notices:
                 messages.print(notice, markup=False, soft_wrap=True)
-        _supervise(settings, folder, console, started, notices, while_used=while_used)
+        _supervise(settings, folder, console, started, notices, while_used=while_used, when_ready=when_ready)
 
 
 @contextlib.contextmanager
@@ -58,7 +62,14 @@ def _owned(folder: DataFolder, what: str) -> Iterator[None]:
 
 
 def _supervise(
-    settings: Settings, folder: DataFolder, console: Console, started: float, notices: list[str], *, while_used: bool
+    settings: Settings,
+    folder: DataFolder,
+    console: Console,
+    started: float,
+    notices: list[str],
+    *,
+    while_used: bool,
+    when_ready: WhenReady,
 ) -> None:
     set_up_logs("supervisor", settings.log_level, folder.logs)
     stack = plan(settings, folder)
@@ -72,9 +83,10 @@ def _supervise(
             control.state_changed()
             if supervisor.ready and not announced and not while_used:
                 announced = True
-                board.say(
-                    f"ready in {time.monotonic() - started:.1f} s: http://{_shown_host(settings)}:{settings.archiver_port}"
-                )
+                page = f"http://{_shown_host(settings)}:{settings.archiver_port}"
+                if notice := when_ready(stack.environment, page):
+                    board.say(notice)
+                board.say(f"ready in {time.monotonic() - started:.1f} s: {page}")
 
         supervisor = Supervisor(parts, on_line=board.line, on_change=changed)
         control = ControlServer(

@@ -147,12 +147,12 @@ class ObjectReader:
 
     def stream(self, sha256: bytes, kind: Kind = Kind.MESSAGE) -> Iterator[bytes]:
         """Each piece is authentic; that they are the whole object is known when the last one was taken without an error."""
-        frame = self._open(sha256, kind)
+        frame = self.open(sha256, kind)
         if frame.sha256 != sha256:
             raise Damage(frame.spot, "another object lies here", sha256)
         return self.assemble(frame) if frame.is_recipe else frame.pieces
 
-    def _open(self, sha256: bytes, kind: Kind) -> Frame:
+    def open(self, sha256: bytes, kind: Kind) -> Frame:
         place = self.find(sha256, kind)
         if place is None:
             raise NotStored(f"there is no {kind.label} with the SHA-256 {sha256.hex()}")

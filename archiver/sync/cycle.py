@@ -43,11 +43,12 @@ _FORGET_UNEVENTFUL = text("""
     DELETE FROM sync_runs WHERE source_id = :source AND finished_at < now() - interval '1 day' AND outcome = 'success'
         AND archived = 0 AND skipped = 0 AND failed = 0 AND NOT is_initial_import""")
 
-# 1, 2, 4 … 60 minutes after failures; else at the next tick, or when its own schedule says (services.sources works that out)
+# 1, 2, 4 … 60 minutes after failures, and never what is read once; else at the next tick, or when its own schedule says
+# (services.sources works that out)
 _SETTLE_SOURCE = text("""
     UPDATE ingestion_sources SET status = :status, status_message = :message, last_finished_at = now(), updated_at = now(),
         failures = CASE WHEN :healthy THEN 0 ELSE failures + 1 END,
-        next_due_at = CASE WHEN :healthy THEN now()
+        next_due_at = CASE WHEN :healthy THEN now() WHEN :once THEN NULL
             ELSE now() + least(60, power(2, least(failures, 10))) * interval '1 minute' END
     WHERE id = :source AND status = ANY(:before)""")
 
@@ -76,9 +77,11 @@ def finish(connection: Connection, session_id: UUID, runs_once: frozenset[str] =
     return ended
 
 
-def abandon(connection: Connection, session_id: UUID, outcome: RunOutcome, message: str) -> Ended | None:
+def abandon(
+    connection: Connection, session_id: UUID, outcome: RunOutcome, message: str, runs_once: frozenset[str] = frozenset()
+) -> Ended | None:
     """Ends a cycle that will not come to its end: stale, cancelled, or one whose source could not be listed."""
-    session = _lock(connection, session_id)
+    session = _lock(connection, session_id, runs_once)
     if session is None:
         return None
     sessions.cancel(connection, session_id)
@@ -175,6 +178,7 @@ def _settle_source(connection: Connection, session: _Locked, outcome: RunOutcome
             "status": str(status),
             "message": message,
             "healthy": outcome in (RunOutcome.SUCCESS, RunOutcome.INCOMPLETE),
+            "once": session.runs_once and outcome is RunOutcome.FAILED,
             "before": before(SOURCE_MOVES, status),
         },
     )

@@ -30,6 +30,7 @@ def announce(
     row_id: UUID | None = None,
     available_at: datetime | None = None,
     caused_by: UUID | None = None,
+    priority: int | None = None,
 ) -> UUID:
     """The id of the row, which will be the job's. A given `row_id` that is there already changes nothing."""
     row_id = row_id or uuid7()
@@ -40,7 +41,7 @@ def announce(
         "queue": queue,
         "job": job.name,
         "payload": orjson.dumps(payload).decode(),
-        "priority": job.priority,
+        "priority": priority or job.priority,
     }
     values |= {"source_id": source_id, "session_id": session_id, "available_at": available_at}
     connection.execute(_ANNOUNCE, values)

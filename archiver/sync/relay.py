@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -20,16 +20,19 @@ from sqlalchemy import Engine, text
 from sqlalchemy.exc import DBAPIError
 
 from archiver.logs import get_logger
-from archiver.queue.jobs import JOBS, BadJob, Envelope, QueueName
+from archiver.queue.jobs import JOBS, BadJob, Envelope, Job, ProcessMailbox, QueueName
 from archiver.queue.queues import FailedJob, JobQueues
 from archiver.sync.failures import settle_failed
 from archiver.sync.outbox import CHANNEL
 
 _PER_SOURCE = 50
+_CONTROL_JOBS = 5
 _PER_ROUND = 500
 _JOBS_PER_SLOT = 4
 _POLL_SECONDS = 5.0
 _TROUBLE_SECONDS = 1.0
+_ROUND_SECONDS = 0.05
+"""Between two rounds that send something: mailboxes that end meanwhile make room together."""
 
 log = get_logger("relay")
 
@@ -44,16 +47,19 @@ _PICK = text("""
               AND (o.source_id > sources.source_id OR (o.source_id IS NULL AND NOT sources.is_null))
             ORDER BY o.source_id LIMIT 1) AS following
         WHERE NOT sources.is_null)
-    SELECT picked.*, (SELECT count(*) FROM outbox s WHERE s.source_id = picked.source_id AND s.sent_at IS NOT NULL
-                      AND s.job = 'process-mailbox') AS under_way
+    SELECT picked.*, sent.under_way
     FROM sources, LATERAL (
+        SELECT count(*) AS under_way FROM outbox s
+        WHERE s.source_id = sources.source_id AND s.sent_at IS NOT NULL AND s.job = 'process-mailbox'
+          AND s.available_at <= now()) AS sent, LATERAL (
         SELECT o.id, o.job, o.payload, o.source_id, o.session_id, o.priority FROM outbox o
         WHERE o.queue = :queue AND o.sent_at IS NULL AND o.source_id IS NOT DISTINCT FROM sources.source_id
           AND o.available_at <= now() AND o.job = ANY(:jobs)
         ORDER BY o.priority, o.id LIMIT :per_source FOR UPDATE SKIP LOCKED) AS picked""")
 
+# A mailbox that is delayed takes no place from those that could work meanwhile.
 _UNDER_WAY = text(
-    "SELECT count(*) FILTER (WHERE job = 'process-mailbox') AS mailboxes, count(*) AS all_jobs"
+    "SELECT count(*) FILTER (WHERE job = 'process-mailbox' AND available_at <= now()) AS mailboxes, count(*) AS all_jobs"
     " FROM outbox WHERE queue = :queue AND sent_at IS NOT NULL"
 )
 
@@ -95,9 +101,8 @@ class Relay:
     redis_url: str
     slots: int
     queue_max_depth: int
-    schedule: str
-    keeps_schedule: Any = None
-    """The job that comes by the schedule."""
+    schedules: Mapping[Job, str] = field(default_factory=dict)
+    """Jobs that come by a schedule."""
     resend_seconds: float = 60.0
     _failed: asyncio.Event = field(default_factory=asyncio.Event)
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
@@ -112,7 +117,9 @@ class Relay:
                 while True:
                     self._wake.clear()
                     sent = await self._guarded(self._send_round(queues))
-                    if not sent:
+                    if sent:
+                        await asyncio.sleep(_ROUND_SECONDS)
+                    else:
                         with contextlib.suppress(TimeoutError):
                             await asyncio.wait_for(self._wake.wait(), _POLL_SECONDS)
         finally:
@@ -153,11 +160,13 @@ class Relay:
         return len(rows)
 
     def _pick(self, connection: Any, queue: QueueName) -> list[Picked]:
-        jobs = [name for name, kind in JOBS.items() if queue in kind.queues]
         under_way = connection.execute(_UNDER_WAY, {"queue": str(queue)}).one()
-        values = {"queue": str(queue), "jobs": jobs, "per_source": _PER_SOURCE}
-        rows = [Picked(*row) for row in connection.execute(_PICK, values)]
         mailbox_room = _JOBS_PER_SLOT * self.slots * self._workers - under_way.mailboxes
+        # Every row that is picked is locked, which is a write: no more than can be sent.
+        kinds = [kind for kind in JOBS.values() if queue in kind.queues and (mailbox_room > 0 or kind is not ProcessMailbox)]
+        per_source = min(_PER_SOURCE, max(mailbox_room, _CONTROL_JOBS))
+        values = {"queue": str(queue), "jobs": [kind.name for kind in kinds], "per_source": per_source}
+        rows = [Picked(*row) for row in connection.execute(_PICK, values)]
         return choose(rows, mailbox_room=mailbox_room, room=self.queue_max_depth - under_way.all_jobs)
 
     async def _care(self) -> None:
@@ -184,8 +193,9 @@ class Relay:
                 self._wake.set()
 
     async def _keep_schedule(self, queues: JobQueues) -> None:
-        if self.keeps_schedule is not None:
-            await queues.keep_schedule(QueueName.INGESTION, self.keeps_schedule, self.schedule)
+        for job, schedule in self.schedules.items():
+            (queue,) = job.queues
+            await queues.keep_schedule(queue, job, schedule)
 
     async def _settle_failed(self, queues: JobQueues) -> None:
         """Jobs that BullMQ gave up end in Postgres first, and leave Redis then."""
@@ -230,7 +240,7 @@ def _envelope(row: Picked) -> Envelope | None:
         log.error("outbox_row_unreadable", row=str(row.id), error=str(error))
         return None
     correlation = row.session_id or row.source_id or row.id
-    return Envelope(str(row.id), job, str(correlation), row.payload.get("cause"), datetime.now(UTC))
+    return Envelope(str(row.id), job, str(correlation), row.payload.get("cause"), datetime.now(UTC), row.priority)
 
 
 class _Listener(threading.Thread):

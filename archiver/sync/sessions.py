@@ -40,6 +40,15 @@ class ListedMailbox:
     provider_id: str | None
 
 
+def mailboxes(connection: Connection, source_id: UUID, mailbox_ids: Sequence[UUID]) -> list[ListedMailbox]:
+    """Those of them that the source still has."""
+    rows = connection.execute(
+        text("SELECT address, display_name, provider_id FROM mailboxes WHERE source_id = :source AND id = ANY(:ids)"),
+        {"source": source_id, "ids": list(mailbox_ids)},
+    )
+    return [ListedMailbox(*row) for row in rows]
+
+
 def claim(connection: Connection, source_id: UUID, *, is_initial_import: bool) -> SessionRow:
     """The live session of the source: a new one, or the one that is there. The insert is the claim."""
     connection.execute(
@@ -157,14 +166,13 @@ class Slice:
 
 def begin_slice(connection: Connection, session_id: UUID, mailbox_id: UUID, row_id: UUID) -> Slice | None:
     """None: there is nothing to do (the row is settled, the mailbox has ended or was cancelled)."""
-    if not outbox.is_open(connection, row_id):
-        return None
     number = connection.execute(
         text(
             "UPDATE sync_session_mailboxes SET state = 'running', slice = slice + 1, started_at = coalesce(started_at, now())"
-            " WHERE session_id = :session AND mailbox_id = :mailbox AND state IN ('queued', 'running') RETURNING slice"
+            " WHERE session_id = :session AND mailbox_id = :mailbox AND state IN ('queued', 'running')"
+            " AND EXISTS (SELECT 1 FROM outbox WHERE id = :row) RETURNING slice"
         ),
-        {"session": session_id, "mailbox": mailbox_id},
+        {"session": session_id, "mailbox": mailbox_id, "row": row_id},
     ).scalar()
     if number is None:
         outbox.settle(connection, row_id)
@@ -174,7 +182,14 @@ def begin_slice(connection: Connection, session_id: UUID, mailbox_id: UUID, row_
 
 def give_back(connection: Connection, current: Slice, source_id: UUID, available_at: datetime | None = None) -> bool:
     """Ends the slice and queues the mailbox again. False: somebody else holds it, and nothing was changed."""
-    if not _leave(connection, current, MailboxRunState.QUEUED):
+    queued = connection.execute(
+        text(
+            "UPDATE sync_session_mailboxes SET state = 'queued'"
+            " WHERE session_id = :session AND mailbox_id = :mailbox AND slice = :slice AND state = 'running'"
+        ),
+        {"session": current.session_id, "mailbox": current.mailbox_id, "slice": current.number},
+    )
+    if not queued.rowcount:
         return False
     outbox.settle(connection, current.row_id)
     job = ProcessMailbox(current.session_id, current.mailbox_id)
@@ -189,13 +204,61 @@ def give_back(connection: Connection, current: Slice, source_id: UUID, available
     return True
 
 
+def put_off(connection: Connection, current: Slice, until: datetime) -> bool:
+    """Ends the slice; its job stays where it is and comes again then. False: somebody else holds it, nothing was changed."""
+    return (
+        connection.execute(
+            text(
+                "WITH queued AS (UPDATE sync_session_mailboxes SET state = 'queued'"
+                " WHERE session_id = :session AND mailbox_id = :mailbox AND slice = :slice AND state = 'running' RETURNING 1)"
+                " UPDATE outbox SET available_at = :until WHERE id = :row AND EXISTS (SELECT 1 FROM queued)"
+            ),
+            {
+                "session": current.session_id,
+                "mailbox": current.mailbox_id,
+                "slice": current.number,
+                "row": current.row_id,
+                "until": until,
+            },
+        ).rowcount
+        > 0
+    )
+
+
+# One statement, as it runs once for each mailbox of a cycle: the mailbox ends, its job is settled, the session counts it.
+_END_MAILBOX = text("""
+    WITH ended AS (
+        UPDATE sync_session_mailboxes SET state = :state, error_message = :error, finished_at = now()
+        WHERE session_id = :session AND mailbox_id = :mailbox AND slice = :slice AND state = 'running' RETURNING 1),
+    settled AS (DELETE FROM outbox WHERE id = :row AND EXISTS (SELECT 1 FROM ended))
+    UPDATE sync_sessions SET completed_mailboxes = completed_mailboxes + :completed,
+        failed_mailboxes = failed_mailboxes + :failed
+    WHERE id = :session AND EXISTS (SELECT 1 FROM ended)
+    RETURNING completed_mailboxes + failed_mailboxes = total_mailboxes AND state = 'running' AS is_complete""")
+
+
 def end_mailbox(connection: Connection, current: Slice, source_id: UUID, *, error: str | None = None) -> bool:
     """Done, or failed with a reason; counts once. The mailbox that completes the count announces the finish."""
-    state = MailboxRunState.DONE if error is None else MailboxRunState.FAILED
-    if not _leave(connection, current, state, error):
+    # All mailboxes of a cycle count in one row, which must not be held while a disk turns. Should Postgres lose this commit,
+    # it loses all of it: the mailbox runs once more and finds nothing new.
+    connection.execute(text("SET LOCAL synchronous_commit = off"))
+    ended = connection.execute(
+        _END_MAILBOX,
+        {
+            "session": current.session_id,
+            "mailbox": current.mailbox_id,
+            "slice": current.number,
+            "row": current.row_id,
+            "state": str(MailboxRunState.DONE if error is None else MailboxRunState.FAILED),
+            "error": error,
+            "completed": int(error is None),
+            "failed": int(error is not None),
+        },
+    ).first()
+    if ended is None:
         return False
-    outbox.settle(connection, current.row_id)
-    _count_ended(connection, current.session_id, source_id, failed=error is not None)
+    if ended.is_complete:
+        _announce_finish(connection, current.session_id, source_id)
     outbox.wake(connection, QueueName.INGESTION)  # there is room for the next mailbox
     return True
 
@@ -216,31 +279,16 @@ def fail_mailbox(connection: Connection, session_id: UUID, mailbox_id: UUID, sou
     ).first()
     if row is None:
         return False
-    _count_ended(connection, session_id, source_id, failed=True)
-    return True
-
-
-def _leave(connection: Connection, current: Slice, state: MailboxRunState, error: str | None = None) -> bool:
-    statement = text(
-        "UPDATE sync_session_mailboxes SET state = :state, error_message = :error,"
-        " finished_at = CASE WHEN :state = 'queued' THEN NULL ELSE now() END"
-        " WHERE session_id = :session AND mailbox_id = :mailbox AND slice = :slice AND state = 'running'"
-    )
-    values = {"session": current.session_id, "mailbox": current.mailbox_id, "slice": current.number}
-    return connection.execute(statement, {**values, "state": str(state), "error": error}).rowcount > 0
-
-
-def _count_ended(connection: Connection, session_id: UUID, source_id: UUID, *, failed: bool) -> None:
-    column = "failed_mailboxes" if failed else "completed_mailboxes"
     complete = connection.execute(
         text(
-            f"UPDATE sync_sessions SET {column} = {column} + 1 WHERE id = :id"  # noqa: S608
+            "UPDATE sync_sessions SET failed_mailboxes = failed_mailboxes + 1 WHERE id = :id"
             " RETURNING completed_mailboxes + failed_mailboxes = total_mailboxes AND state = 'running'"
         ),
         {"id": session_id},
     ).scalar()
     if complete:
         _announce_finish(connection, session_id, source_id)
+    return True
 
 
 def cancel(connection: Connection, session_id: UUID) -> None:

@@ -1,14 +1,12 @@
-"""The web process: pages, health and metrics."""
+"""The web process: API, pages, health and metrics."""
 
 from __future__ import annotations
 
-import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import structlog
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 from fastapi.staticfiles import StaticFiles
@@ -16,21 +14,23 @@ from fastapi.templating import Jinja2Templates
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from archiver import __version__
+from archiver.api import problems
+from archiver.api.context import ApiContext
+from archiver.api.exports import start_exports
+from archiver.api.router import router
 from archiver.config import Settings
 from archiver.logs import get_logger
 from archiver.services.health import Health, check_parts, job_figures
+from archiver.services.overview import index_figures
+from archiver.web.around import Around
 from archiver.web.metrics import Metrics
+from archiver.web.pages import errors
+from archiver.web.pages.router import pages
 
 _HERE = Path(__file__).parent
 _HEALTH_KEPT_SECONDS = 2.0
-_CONTENT_POLICY = "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'"
-_SECURITY_HEADERS = {
-    "Content-Security-Policy": _CONTENT_POLICY,
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Opener-Policy": "same-origin",
-}
-
+_EXPORT_GRACE_SECONDS = 2.0
+"""An export that takes longer is begun again by the next process."""
 log = get_logger("web")
 
 
@@ -53,33 +53,28 @@ class Readiness:
 
 
 def create_app(settings: Settings) -> FastAPI:
-    metrics, readiness = Metrics(), Readiness(settings)
+    metrics, readiness, context = Metrics(), Readiness(settings), ApiContext(settings)
     templates = Jinja2Templates(_HERE / "templates")
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         log.info("web_started", version=__version__)
+        exporting = start_exports(context)
         yield
+        context.stopping.set()
+        context.exports_wanted.set()
+        exporting.join(_EXPORT_GRACE_SECONDS)
+        context.close()
         log.info("web_stopped")
 
     app = FastAPI(title="Archiver", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
+    app.state.context = context
+    app.add_middleware(Around, metrics=metrics, upload_max_bytes=settings.upload_max_bytes, https=context.secure)
+    problems.install(app)
+    errors.install(app)
+    app.include_router(router)
+    app.include_router(pages)
     app.mount("/static", StaticFiles(directory=_HERE / "static"), name="static")
-
-    @app.middleware("http")
-    async def around(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
-        request_id = secrets.token_hex(8)
-        started = time.monotonic()
-        with structlog.contextvars.bound_contextvars(request_id=request_id):
-            try:
-                response = await call_next(request)
-            except Exception:  # the process goes on; the client learns nothing but the id
-                log.exception("request_failed", method=request.method, path=request.url.path)
-                text = f"Something went wrong. The log has it under the id {request_id}.\n"
-                response = PlainTextResponse(text, status_code=500)
-        route = getattr(request.scope.get("route"), "path", "none")
-        metrics.request(request.method, route, response.status_code, time.monotonic() - started)
-        response.headers.update({**_SECURITY_HEADERS, "X-Request-Id": request_id})
-        return response
 
     @app.get("/healthz")
     def healthz() -> PlainTextResponse:
@@ -96,13 +91,18 @@ def create_app(settings: Settings) -> FastAPI:
 
     @app.get("/metrics")
     def metric_values() -> Response:
-        metrics.parts(readiness.parts())
+        parts = readiness.parts()
+        metrics.parts(parts)
         metrics.jobs(*job_figures(settings))
+        answers = any(part.ok for part in parts if part.part == "postgres")
+        if answers and (found := index_figures(context.engine)):
+            metrics.index(found)
         return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
-    @app.get("/")
-    def start_page(request: Request) -> HTMLResponse:
+    @app.get("/parts")
+    def parts_page(request: Request) -> HTMLResponse:
+        """Which parts answer; open to all, so that somebody who can't sign in can see why."""
         values = {"version": __version__, "parts": readiness.parts()}
-        return templates.TemplateResponse(request, "start.html", values)
+        return templates.TemplateResponse(request, "parts.html", values)
 
     return app

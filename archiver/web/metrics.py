@@ -7,7 +7,9 @@ from collections.abc import Iterable, Mapping
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, PlatformCollector, ProcessCollector
 
 from archiver import __version__
+from archiver.models.states import SearchState
 from archiver.services.health import Health
+from archiver.services.overview import IndexState
 
 
 class Metrics:
@@ -34,6 +36,15 @@ class Metrics:
         self._jobs = Gauge(
             "archiver_jobs", "Jobs by kind and what happened: added, done, failed.", ["job", "event"], registry=self.registry
         )
+        self._index_waiting = Gauge(
+            "archiver_index_waiting_messages", "Messages whose document in the index is behind.", registry=self.registry
+        )
+        self._index_lag = Gauge(
+            "archiver_index_lag_seconds", "How long ago the oldest of them was archived.", registry=self.registry
+        )
+        self._index_states = Gauge(
+            "archiver_index_messages", "Messages by how far they can be found.", ["state"], registry=self.registry
+        )
         self._job_seconds = Gauge("archiver_job_seconds", "Time spent on jobs by kind.", ["job"], registry=self.registry)
 
     def request(self, method: str, route: str, status: int, seconds: float) -> None:
@@ -46,6 +57,13 @@ class Metrics:
             self._jobs.labels(name, event).set(value)
         for name, spent in seconds.items():
             self._job_seconds.labels(name).set(spent)
+
+    def index(self, found: IndexState) -> None:
+        self._index_waiting.set(found.waiting)
+        self._index_lag.set(found.lag_seconds)
+        for state in SearchState:
+            rest = found.messages - sum(found.states.values())
+            self._index_states.labels(state).set(rest if state is SearchState.FULL else found.states.get(state, 0))
 
     def parts(self, parts: Iterable[Health]) -> None:
         for part in parts:

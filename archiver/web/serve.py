@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import socket
+import threading
 from collections.abc import Callable
 
 import uvicorn
+from fastapi import FastAPI
 
 from archiver.config import Settings
 from archiver.stack.port import check_port_free
@@ -15,21 +17,25 @@ _GRACE_SECONDS = 10
 
 
 class _Server(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], None], stopping: threading.Event) -> None:
         super().__init__(config)
-        self._ready = ready
+        self._ready, self._stopping = ready, stopping
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started:
             self._ready()
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._stopping.set()
+        await super().shutdown(sockets)
 
-def serve(settings: Settings, ready: Callable[[], None]) -> None:
-    check_port_free(settings)
+
+def server_config(settings: Settings, app: FastAPI) -> uvicorn.Config:
+    """`X-Forwarded-For` is believed from TRUSTED_PROXIES, and from nobody else."""
     proxies = [str(network) for network in settings.trusted_proxies]
-    config = uvicorn.Config(
-        create_app(settings),
+    return uvicorn.Config(
+        app,
         host=settings.archiver_host,
         port=settings.archiver_port,
         log_config=None,
@@ -39,4 +45,9 @@ def serve(settings: Settings, ready: Callable[[], None]) -> None:
         forwarded_allow_ips=proxies or None,
         timeout_graceful_shutdown=_GRACE_SECONDS,
     )
-    _Server(config, ready).run()
+
+
+def serve(settings: Settings, ready: Callable[[], None]) -> None:
+    check_port_free(settings)
+    app = create_app(settings)
+    _Server(server_config(settings, app), ready, app.state.context.stopping).run()

@@ -9,10 +9,10 @@ from connectors.base import Batch, FailedMessage, FolderListing, Json, Known, Sk
 from connectors.fake import changes
 from connectors.fake.changes import Found
 from connectors.fake.mail import Folder
-from connectors.fake.packing import Got, Packer
 from connectors.fake.place import Place, read_place, state_key
 from connectors.fake.settings import FakeSettings, Trouble
 from connectors.fake.spool import Spool
+from connectors.packing import Got, Packer
 from connectors.selection import date_rule, folder_rule, rules_digest
 
 _KEYS_PER_QUESTION = 1000

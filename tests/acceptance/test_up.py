@@ -131,7 +131,7 @@ def test_the_port_is_taken(running: Archiver, tmp_path_factory: pytest.TempPathF
 
 def test_no_password_is_visible_in_arguments_or_logs(running: Archiver) -> None:
     secrets = [file.read_text().strip().split(":")[-1] for file in (running.data / "secrets").iterdir()]
-    assert len(secrets) == 5
+    assert len(secrets) == 7
     said = " ".join(" ".join(process.cmdline()) for process in running.processes())
     said += running.log.read_text() + "".join(file.read_text() for file in (running.data / "logs").iterdir())
     assert "postgres" in said

@@ -16,7 +16,12 @@ from connectors.base import Connector
 from connectors.fake import FakeConnector, FakeSettings
 from connectors.fake.connector import open_mail
 from connectors.fake.memory import Journal
+from tests.contract.files import FILES
+from tests.contract.google import GOOGLE_SUBJECTS, LARGE_USERS, LARGE_WORLD, USERS, WORLD
+from tests.contract.imap import IMAP_SUBJECTS
+from tests.contract.microsoft import microsoft
 from tests.contract.subject import QuietContext, Subject
+from tests.google_server import GoogleServer, google_server
 
 GENERATED = {
     "mailboxes": 2,
@@ -67,10 +72,34 @@ SUBJECTS: dict[str, Callable[[Path], AbstractContextManager[Subject]]] = {
     "fake-generated": partial(fake, GENERATED),
     "fake-spooled": partial(fake, SPOOLED),
     "fake-sample": partial(fake, SAMPLE),
+    "microsoft": partial(microsoft, "many", "microsoft"),
+    "microsoft-spooled": partial(microsoft, "large", "microsoft"),
+    "outlook": partial(microsoft, "many", "outlook"),
+    **FILES,
 }
 
 
-@pytest.fixture(params=SUBJECTS)
+@pytest.fixture(scope="session")
+def workspace_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GoogleServer]:
+    with google_server(tmp_path_factory.mktemp("workspace"), USERS, **WORLD) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def gmail_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GoogleServer]:
+    with google_server(tmp_path_factory.mktemp("gmail"), LARGE_USERS, **LARGE_WORLD) as server:
+        yield server
+
+
+@pytest.fixture(params=[*SUBJECTS, *IMAP_SUBJECTS, *GOOGLE_SUBJECTS])
 def subject(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Subject]:
-    with SUBJECTS[request.param](tmp_path) as opened:
+    if request.param in IMAP_SUBJECTS:
+        server = "plain_dovecot" if request.param == "imap-uids" else "dovecot"
+        opening = IMAP_SUBJECTS[request.param](request.getfixturevalue(server))
+    elif request.param in GOOGLE_SUBJECTS:
+        server = "workspace_server" if request.param == "google-workspace" else "gmail_server"
+        opening = GOOGLE_SUBJECTS[request.param](request.getfixturevalue(server))
+    else:
+        opening = SUBJECTS[request.param](tmp_path)
+    with opening as opened:
         yield opened

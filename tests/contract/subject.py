@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
-from connectors.base import Batch, Connector, MailboxRef, RawMessage
+from connectors.base import Batch, Connector, MailboxRef, Quota, RawMessage
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,17 +31,32 @@ class Subject:
 class QuietContext:
     """A job that never has to stop, unless it is told."""
 
-    def __init__(self) -> None:
+    connections = 2
+
+    def __init__(self, scratch: Path | None = None) -> None:
+        self._scratch = scratch
         self.stop = False
         self.turns = 0
         self.seen = 0
         self.total: int | None = None
+        self.left_out: dict[str, str] = {}
 
-    def wait_for_turn(self, cost: float = 1.0) -> None:
+    def wait_for_turn(self, cost: float = 1.0, quotas: Sequence[Quota] = (), most: int = 1) -> int:
         self.turns += 1
+        return most
+
+    def back_off(self, quota: Quota, seconds: float | None = None) -> float:
+        return seconds or 1.0
 
     def save_credentials(self, credentials: Mapping[str, Any]) -> None:
         raise AssertionError("there are none to save")
+
+    def leave_out(self, address: str, reason: str) -> None:
+        self.left_out[address] = reason
+
+    def scratch_path(self) -> Path:
+        assert self._scratch is not None, "it needs no folder"
+        return self._scratch
 
     def should_stop(self) -> bool:
         return self.stop
@@ -77,7 +93,8 @@ class Taken:
             self.skipped |= {skipped.provider_key for skipped in batch.skipped}
             self.failed |= {failed.provider_key for failed in batch.failed}
             if batch.listing:
-                self.listed[batch.listing.folder] = set(batch.listing.provider_keys)
+                before = self.listed.get(batch.listing.folder, set()) if batch.listing.is_continued else set()
+                self.listed[batch.listing.folder] = before | set(batch.listing.provider_keys)
             for key, value in batch.state.items():
                 self.state[key] = value
                 if value is None:

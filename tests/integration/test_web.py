@@ -44,26 +44,27 @@ def test_a_process_without_any_part_lives_but_is_not_ready() -> None:
         "ready": False,
         "parts": {"postgres": "does not answer", "redis": "does not answer", "search": "does not answer"},
     }
-    for path in ("/readyz", "/", "/metrics"):
+    for path in ("/readyz", "/parts", "/metrics"):
         assert "hunter2" not in web.get(path).text
 
 
 def test_it_says_which_part_is_missing(database_url: str, redis_url: str) -> None:
     web = client(load_settings({**NOWHERE, "DATABASE_URL": database_url, "REDIS_URL": redis_url}, Path("none")))
     assert web.get("/readyz").json()["parts"] == {"postgres": "ok", "redis": "ok", "search": "does not answer"}
-    page = web.get("/").text
+    page = web.get("/parts").text
     assert page.count("does not answer") == 1
     assert "Something is missing" in page
     figures = web.get("/metrics").text
     assert 'archiver_part_up{part="postgres"} 1.0' in figures
     assert 'archiver_part_up{part="search"} 0.0' in figures
+    assert "archiver_index_lag_seconds 0.0" in figures
     assert 'archiver_http_requests_total{method="GET",route="/readyz",status="200"}' not in figures
     assert 'archiver_http_requests_total{method="GET",route="/readyz",status="503"} 1.0' in figures
 
 
 def test_headers_that_protect_are_on_every_answer() -> None:
     web = client(load_settings(NOWHERE, Path("none")))
-    for path in ("/healthz", "/", "/static/archiver.css", "/no-such-page"):
+    for path in ("/healthz", "/parts", "/static/archiver.css", "/no-such-page"):
         headers = web.get(path).headers
         assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
         assert headers["X-Content-Type-Options"] == "nosniff"

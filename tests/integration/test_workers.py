@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -142,7 +143,7 @@ def test_a_worker_without_its_tables_says_so(empty_database_url: str, valkey: Em
     worker = Process(INGESTION, empty_database_url, valkey.url(), tmp_path / "data")
     _, said = worker.process.communicate(timeout=60)
     assert worker.process.returncode == 1
-    assert said == "archiver: the database lacks 2 migration(s): run `archiver migrate`\n"
+    assert re.fullmatch(r"archiver: the database lacks \d+ migration\(s\): run `archiver migrate`\n", said)
 
 
 def test_a_worker_without_addresses_says_so(tmp_path: Path) -> None:

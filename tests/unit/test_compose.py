@@ -126,7 +126,7 @@ def test_every_variable_is_one_that_the_program_reads(compose: dict[str, Any]) -
 def test_every_setting_can_be_given_to_the_containers(compose: dict[str, Any]) -> None:
     """What is fixed inside the image or makes no sense there is named here, so that a new setting is not forgotten."""
     given = set(compose["services"]["web"]["environment"])
-    fixed = {"ARCHIVER_DATA", "ARCHIVER_HOST", "ARCHIVER_PORT", "INDEXING_PROCESSES"}
+    fixed = {"ARCHIVER_DATA", "ARCHIVER_HOST", "ARCHIVER_PORT", "INDEXING_PROCESSES", "DATABASE_OWNER_URL"}
     assert {name.upper() for name in Settings.model_fields} == given | fixed
 
 
@@ -159,7 +159,7 @@ def test_the_environment_of_a_container_is_accepted(compose: dict[str, Any]) -> 
 def test_health_checks_ask_for_routes_that_exist(compose: dict[str, Any]) -> None:
     from archiver.web.app import create_app
 
-    routes = {route.path for route in create_app(load_settings({}, Path("none"))).routes}  # type: ignore[attr-defined]
+    routes = {getattr(route, "path", "") for route in create_app(load_settings({}, Path("none"))).routes}
     check = " ".join(compose["services"]["web"]["healthcheck"]["test"])
     asked = re.findall(r"127\.0\.0\.1:8080(/\w+)", check + (ROOT / "Dockerfile").read_text())
     assert len(asked) == 2

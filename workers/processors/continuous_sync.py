@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import time
+from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 from archiver.logs import get_logger
 from archiver.models.states import RunOutcome, SessionState
-from archiver.queue.jobs import ContinuousSync, Envelope, InitialImport
+from archiver.queue.jobs import SHORT_PAUSE_SECONDS, ContinuousSync, Envelope, InitialImport, Later
 from archiver.services import sources
 from archiver.services.sources import Source
 from archiver.sync import cycle, outbox, sessions, tick
 from archiver.sync.sessions import ListedMailbox, SessionRow
-from connectors.errors import AuthFailed, ConnectorError
-from workers.work import ConnectorContext, Watch, Work
+from connectors.errors import AuthFailed, ConnectorError, Throttled
+from workers.work import HEARTBEAT_SECONDS, ConnectorContext, Watch, Work
+
+_LONGEST_PAUSE_SECONDS = 3600.0
 
 log = get_logger("continuous-sync")
 
@@ -24,7 +28,9 @@ def process(job: ContinuousSync | InitialImport, work: Work, envelope: Envelope)
         return None
     source, session = claimed
     try:
-        listed = _list_mailboxes(source, session, work)
+        listed = _told(job, work) or _list_mailboxes(source, session, work)
+    except Throttled as pause:
+        return _put_off(job, session, work, row_id, pause.retry_after_seconds)
     except ConnectorError as error:
         return _could_not_list(source, session, work, row_id, error)
     with work.engine.begin() as connection:
@@ -52,10 +58,24 @@ def _claim(job: ContinuousSync | InitialImport, work: Work, row_id: UUID) -> tup
         return source, session
 
 
+def _told(job: ContinuousSync | InitialImport, work: Work) -> list[ListedMailbox]:
+    """The mailboxes in which somebody has seen new mail; none for a cycle over all of them."""
+    if isinstance(job, InitialImport) or not job.mailbox_ids:
+        return []
+    with work.engine.connect() as connection:
+        return sessions.mailboxes(connection, job.source_id, [UUID(part) for part in job.mailbox_ids.split(",")])
+
+
 def _list_mailboxes(source: Source, session: SessionRow, work: Work) -> list[ListedMailbox]:
+    told_at = time.monotonic()
+
     def heartbeat(_: int | None) -> None:
-        with work.engine.begin() as connection:
-            sessions.touch(connection, session.id)
+        """Told with each mailbox; Postgres hears it now and then."""
+        nonlocal told_at
+        if time.monotonic() - told_at > HEARTBEAT_SECONDS:
+            told_at = time.monotonic()
+            with work.engine.begin() as connection:
+                sessions.touch(connection, session.id)
 
     context = ConnectorContext(work, source, work.settings.slice_seconds, heartbeat)
     connector = sources.open_source(source, work.keyring, context)
@@ -64,14 +84,27 @@ def _list_mailboxes(source: Source, session: SessionRow, work: Work) -> list[Lis
         for box in connector.mailboxes():
             context.progress()
             listed.append(ListedMailbox(box.address, box.display_name, box.provider_id))
+    if context.left_out:
+        log.info("mailboxes_left_out", source=str(source.id), reasons=dict(context.left_out))
     return listed
+
+
+def _put_off(job: ContinuousSync | InitialImport, session: SessionRow, work: Work, row_id: UUID, after_seconds: float) -> None:
+    """The provider asks for a pause: the same session goes on with its list after it."""
+    if after_seconds <= SHORT_PAUSE_SECONDS:
+        raise Later(after_seconds)
+    at = datetime.now(UTC) + timedelta(seconds=min(after_seconds, _LONGEST_PAUSE_SECONDS))
+    with work.engine.begin() as connection:
+        outbox.settle(connection, row_id)
+        outbox.announce(connection, job, source_id=session.source_id, session_id=session.id, available_at=at, caused_by=row_id)
 
 
 def _could_not_list(source: Source, session: SessionRow, work: Work, row_id: UUID, error: ConnectorError) -> None:
     """Refused credentials stop the source until it is edited; anything else is tried again, with growing pauses."""
     log.warning("listing_failed", source=str(source.id), error=str(error))
     with work.engine.begin() as connection:
-        cycle.abandon(connection, session.id, RunOutcome.FAILED, f"its mailboxes could not be listed: {error}")
+        why = f"its mailboxes could not be listed: {error}"
+        cycle.abandon(connection, session.id, RunOutcome.FAILED, why, sources.RUNS_ONCE)
         if isinstance(error, AuthFailed):
             tick.source_is_broken(connection, source.id, f"the server refuses the credentials: {error}")
         outbox.settle(connection, row_id)

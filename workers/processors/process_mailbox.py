@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from uuid import UUID
 
 from archiver.logs import get_logger
@@ -9,12 +10,13 @@ from archiver.queue.jobs import Envelope, ProcessMailbox
 from archiver.services.ingest import TakenOver
 from archiver.store.errors import StoreUnavailable
 from archiver.sync import sessions
+from connectors.base import Batch
 from connectors.errors import AuthFailed, StateLost, Throttled, Unavailable
-from workers.mailbox import MailboxSlice, opened
+from workers.mailbox import MailboxSlice, load_mailbox, opened
 from workers.work import Work
 
 _REFUSED_MINUTES = 60
-_SHORT_PAUSE_SECONDS = 900.0
+_LONGEST_PAUSE_SECONDS = 3600.0
 
 log = get_logger("process-mailbox")
 
@@ -22,10 +24,11 @@ log = get_logger("process-mailbox")
 def process(job: ProcessMailbox, work: Work, envelope: Envelope) -> None:
     with work.engine.begin() as connection:
         held = sessions.begin_slice(connection, job.session_id, job.mailbox_id, UUID(envelope.id))
-    if held is None:
-        return  # done before, or cancelled
+        if held is None:
+            return  # done before, or cancelled
+        loaded = load_mailbox(connection, held.mailbox_id)
     try:
-        with opened(work, held) as mailbox:
+        with opened(work, held, loaded) as mailbox:
             _run(mailbox, work)
     except TakenOver as reason:
         log.info("slice_ended", session=str(job.session_id), mailbox=str(job.mailbox_id), reason=str(reason))
@@ -34,19 +37,15 @@ def process(job: ProcessMailbox, work: Work, envelope: Envelope) -> None:
 def _run(mailbox: MailboxSlice, work: Work) -> None:
     """Each error of the source has one answer. Any other error is a fault of ours, and the job is tried again."""
     try:
-        for source in (mailbox.batches, mailbox.missing):
-            batches = source()
-            while True:
-                with work.in_flight:
-                    batch = next(batches, None)
-                    if batch is None:
-                        break
-                    mailbox.store(batch)
-                if mailbox.is_over():
-                    return mailbox.give_back()
-        mailbox.done()
+        if not _store_all(mailbox, work, mailbox.batches()):
+            return mailbox.give_back()
+        missing = mailbox.done()
+        if missing:
+            if not _store_all(mailbox, work, mailbox.again(missing)):
+                return mailbox.give_back()
+            mailbox.done(with_gap=True)
     except Throttled as pause:
-        mailbox.give_back(after_seconds=min(pause.retry_after_seconds, _SHORT_PAUSE_SECONDS))
+        mailbox.come_back(after_seconds=min(pause.retry_after_seconds, _LONGEST_PAUSE_SECONDS))
     except StateLost as lost:
         mailbox.start_again(lost.folder, str(lost))
     except AuthFailed as refused:
@@ -56,3 +55,15 @@ def _run(mailbox: MailboxSlice, work: Work) -> None:
             return mailbox.give_back()
         mailbox.fail(mailbox.why(error))
     return None
+
+
+def _store_all(mailbox: MailboxSlice, work: Work, batches: Iterator[Batch]) -> bool:
+    """False: the slice is over before the batches are."""
+    while True:
+        with work.in_flight:
+            batch = next(batches, None)
+            if batch is None:
+                return True
+            mailbox.store(batch)
+        if mailbox.is_over():
+            return False

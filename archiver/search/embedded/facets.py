@@ -49,15 +49,18 @@ def distribution(
         if order == "alpha":
             terms["order"] = {"_key": "asc"}
         request[f"t{short}"] = {"terms": terms}
-        request[f"s{short}"] = {"stats": {"field": f"f.{short}"}}
     found = snapshot.searcher.aggregate(query, request) if request else {}
+    numeric = [short for short in known.values() if any(is_number(one["key"]) for one in found[f"t{short}"]["buckets"])]
+    if numeric:
+        wanted = {f"s{short}": {"stats": {"field": f"f.{short}"}} for short in numeric}
+        found.update(snapshot.searcher.aggregate(query, wanted))
     counts: dict[str, dict[str, int]] = {name: {} for name in names}
     stats: dict[str, dict[str, float]] = {}
     for name, short in known.items():
         for bucket in found[f"t{short}"]["buckets"][:limit]:
             counts[name][shown_value(snapshot, short, bucket["key"])] = bucket["doc_count"]
-        numbers = found[f"s{short}"]
-        if numbers["count"]:
+        numbers = found.get(f"s{short}")
+        if numbers is not None and numbers["count"]:
             stats[name] = {"min": numbers["min"], "max": numbers["max"]}
     return counts, stats
 

@@ -94,7 +94,7 @@ def federated(
         except ApiError as error:
             raise inside(place, error) from error
     merged = _merged(prepared, [options for _, _, options in queries], offset + limit)
-    answer: dict[str, Any] = {"hits": [_shown(one) for one in merged[offset : offset + limit]], "processingTimeMs": 0}
+    answer: dict[str, Any] = {"hits": _shown(merged[offset : offset + limit]), "processingTimeMs": 0}
     unions = _unions(prepared)
     total = sum(first.snapshot.count(query) for first, query in unions.values())
     if paging.is_paged:
@@ -117,7 +117,8 @@ def _merged(prepared: list[Prepared], options: list[dict[str, Any]], reach: int)
             order = sort_tuple(one.snapshot, keys, hit.address) if keys else ()
             rank = (order, -score) if sorts_first or one.parsed.is_placeholder else (-score, order)
             candidates.append(_Candidate(one, position, hit, score, rank))
-    candidates.sort(key=lambda one: (one.order, one.position))
+    # equal ones by their place in the index, by which they were chosen: in that order pages do not overlap
+    candidates.sort(key=lambda one: (one.order, one.position, one.hit.address.segment_ord, one.hit.address.doc))
     seen: set[tuple[str, int, int]] = set()
     unique: list[_Candidate] = []
     for candidate in candidates:
@@ -129,14 +130,20 @@ def _merged(prepared: list[Prepared], options: list[dict[str, Any]], reach: int)
     return unique
 
 
-def _shown(one: _Candidate) -> dict[str, Any]:
-    view = format_hits(one.prepared, [one.hit])[0]
-    view["_federation"] = {
-        "indexUid": one.prepared.entry.uid,
-        "queriesPosition": one.position,
-        "weightedRankingScore": one.score,
-    }
-    return view
+def _shown(candidates: list[_Candidate]) -> list[dict[str, Any]]:
+    """The hits of each search are formatted together, which remembers what was found out about its words."""
+    views: dict[int, dict[str, Any]] = {}
+    for position in dict.fromkeys(one.position for one in candidates):
+        places = [place for place, one in enumerate(candidates) if one.position == position]
+        shown = format_hits(candidates[places[0]].prepared, [candidates[place].hit for place in places])
+        views.update(zip(places, shown, strict=True))
+    for place, one in enumerate(candidates):
+        views[place]["_federation"] = {
+            "indexUid": one.prepared.entry.uid,
+            "queriesPosition": one.position,
+            "weightedRankingScore": one.score,
+        }
+    return [views[place] for place in range(len(candidates))]
 
 
 def _unions(prepared: list[Prepared]) -> dict[str, tuple[Prepared, Query]]:

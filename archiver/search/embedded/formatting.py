@@ -12,7 +12,7 @@ from typing import Any
 from archiver.search.embedded.matching import Match, Matcher
 from archiver.search.embedded.rows import number_text
 from archiver.search.embedded.search_request import SearchRequest
-from archiver.search.embedded.text import WORD
+from archiver.search.words import WORD
 
 _CROP_STARTS = 40
 _ASCII_WORD = re.compile("[0-9A-Za-z]+")

@@ -127,15 +127,22 @@ def by_arrival(snapshot: Snapshot, hits: list[tuple[Any, DocAddress]]) -> list[t
 
 
 def sorted_hits(
-    snapshot: Snapshot, ranked: RankedQuery, query: Query, plan: list[Stage], total: int, offset: int, limit: int
+    snapshot: Snapshot,
+    ranked: RankedQuery,
+    query: Query,
+    matching: Query,
+    plan: list[Stage],
+    total: int,
+    offset: int,
+    limit: int,
 ) -> list[Hit]:
-    """Hits in the order of all stages. `query` is the scored query with its filter."""
+    """Hits in the order of all stages. `query` is the scored query with its filter, `matching` finds the same unscored."""
     first = plan[0]
     assert first.key is not None
     # without words nothing is scored, and the keys decide alone
     key_first = ranked.parsed.is_placeholder or first.divisor > ranked.scale.top
     if total > SORT_ALL or (key_first and len(plan) == 1):
-        return _by_first_key(snapshot, query, first.key, plan[1:], offset, limit)
+        return _by_first_key(snapshot, matching, first.key, plan[1:], offset, limit)
     hits = by_arrival(snapshot, snapshot.searcher.search(query, max(1, total), count=False).hits)
     addresses = [address for _, address in hits]
     keys = _ranks(snapshot, query, addresses, plan)

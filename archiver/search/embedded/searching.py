@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from tantivy import Occur, Order, Query
@@ -101,14 +102,17 @@ def _ranker(entry: IndexEntry, snapshot: Snapshot, request: SearchRequest, *, de
 
 def searchable_attributes(entry: IndexEntry, snapshot: Snapshot) -> list[str]:
     """The attributes that documents have, best first."""
-    order = entry.settings["searchableAttributes"]
-    names = list(snapshot.attributes.names)
+    return list(_in_order(tuple(snapshot.attributes.names), tuple(entry.settings["searchableAttributes"])))
+
+
+@lru_cache(maxsize=64)
+def _in_order(names: tuple[str, ...], order: tuple[str, ...]) -> tuple[str, ...]:
     if "*" in order:
         return names
-    found: list[str] = []
+    found: dict[str, None] = {}
     for one in order:
-        found.extend(name for name in names if covered(name, (one,)) and name not in found)
-    return found
+        found.update(dict.fromkeys(name for name in names if covered(name, (one,))))
+    return tuple(found)
 
 
 def run(prepared: Prepared, counters: Executor) -> dict[str, Any]:
@@ -178,7 +182,7 @@ def _ordered(prepared: Prepared, total: int, offset: int, limit: int) -> list[Hi
     snapshot = prepared.snapshot
     plan = stages(prepared.entry, prepared.sort_keys, prepared.ranked.scale)
     if plan:
-        return sorted_hits(snapshot, prepared.ranked, prepared.scored, plan, total, offset, limit)
+        return sorted_hits(snapshot, prepared.ranked, prepared.scored, prepared.matching, plan, total, offset, limit)
     if prepared.parsed.is_placeholder:
         found = snapshot.searcher.search(
             prepared.matching, limit, count=False, order_by_field="seq", order=Order.Asc, offset=offset

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy import text
 
 from archiver.stack.postgres import EmbeddedPostgres
 from tests.acceptance.sync.world import World, eventually, new_world
@@ -107,10 +108,43 @@ def test_a_lost_state_starts_again_and_downloads_nothing_twice(world: World, mem
 
 
 def test_a_throttled_mailbox_goes_on_later(world: World, memory: str) -> None:
-    trouble = {"throttle": {"after": 1, "seconds": 0.5, "times": 2}}
+    """More often than a job has attempts: a pause uses none."""
+    trouble = {"throttle": {"after": 1, "seconds": 0.2, "times": 7}}
     run = world.sync(world.add("throttled", mailboxes=1, messages_per_mailbox=300, memory_path=memory, trouble=trouble))
     assert (run.outcome, run.archived, run.duplicates) == ("success", 300, 0)
-    assert run.seconds >= 1.0
+    assert run.seconds >= 1.4
+
+
+def test_a_throttled_mailbox_frees_its_place(tmp_path: Path, postgres: EmbeddedPostgres, memory: str) -> None:
+    """With one place for all: whoever is throttled waits in the queue, and the others are done meanwhile."""
+    pause = {"throttle": {"after": 0, "seconds": 3, "times": 1}}
+    with new_world(tmp_path, postgres, INGESTION_WORKER_CONCURRENCY="1") as world:
+        world.start_worker()
+        source = world.add("pauses", mailboxes=12, messages_per_mailbox=5, memory_path=memory, trouble=pause)
+        before = world.start_sync(source)
+        eventually(lambda: _delayed(world) > 6, what="more mailboxes in BullMQ's delayed set than are sent ahead")
+        run = world.wait(source, before)
+        assert (run.outcome, run.archived, run.duplicates) == ("success", 60, 0)
+        world.assert_at_rest()
+
+
+def _delayed(world: World) -> int:
+    return int(world.valkey._client().zcard("bull:ingestion:delayed"))
+
+
+@pytest.mark.parametrize("seconds", [0.5, 61.0])
+def test_a_listing_that_is_throttled_goes_on_in_the_same_session(world: World, memory: str, seconds: float) -> None:
+    fails = {"error": "throttled", "after": 1, "seconds": seconds, "times": 1}
+    source = world.add(f"listing {seconds}", mailboxes=2, messages_per_mailbox=3, memory_path=memory, listing_fails=fails)
+    before = world.start_sync(source)
+    if seconds > 60:
+        later = "SELECT id FROM outbox WHERE available_at > now() + interval '50 seconds'"
+        eventually(lambda: world.rows(later), what="the cycle in the outbox, for later")
+        with world.engine.begin() as connection:
+            connection.execute(text("UPDATE outbox SET available_at = now()"))
+    run = world.wait(source, before)
+    assert (run.outcome, run.archived) == ("success", 6)
+    world.assert_at_rest()
 
 
 def test_a_mailbox_that_fails_is_told_and_the_others_are_in(world: World) -> None:

@@ -49,8 +49,10 @@ class World:
     # --- sources
 
     def add(self, name: str = "one", **settings: Any) -> Source:
-        keyring = credentials_keyring(self.settings)
-        return sources.add(self.engine, keyring, QuietContext(), "fake", name, settings, {})
+        return self.add_kind("fake", name, settings, {})
+
+    def add_kind(self, kind: str, name: str, settings: dict[str, Any], secrets: dict[str, str]) -> Source:
+        return sources.add(self.engine, credentials_keyring(self.settings), QuietContext(), kind, name, settings, secrets)
 
     def edit(self, source: Source, **settings: Any) -> None:
         sources.edit(self.engine, credentials_keyring(self.settings), QuietContext(), self.load(source), settings, {})
@@ -78,10 +80,10 @@ class World:
 
     # --- workers
 
-    def start_worker(self) -> subprocess.Popen[bytes]:
+    def start_worker(self, queue: str = "ingestion") -> subprocess.Popen[bytes]:
         log = (self.place / f"worker-{len(self.workers)}.log").open("wb")
         process = subprocess.Popen(
-            [sys.executable, "-m", "workers", "ingestion", f"--number={len(self.workers) + 1}"],
+            [sys.executable, "-m", "workers", queue, f"--number={len(self.workers) + 1}"],
             env=self.environment,
             stdout=log,
             stderr=log,

@@ -10,7 +10,8 @@ from archiver.search.embedded.formatting import crop_window, select
 from archiver.search.embedded.matching import Match, Matcher, distance
 from archiver.search.embedded.query_terms import ParsedQuery, Unit, parse_query
 from archiver.search.embedded.settings import full_settings
-from archiver.search.embedded.text import WORD, Segmenter, _fold, fold, fold_value, folded_text
+from archiver.search.embedded.text import Segmenter, fold_value, folded_text
+from archiver.search.words import WORD, fold, fold_any
 
 PLAIN = Segmenter()
 
@@ -154,7 +155,7 @@ MIXED = st.text(st.sampled_from("abéÉeĆ\u0301\u0338ßıİςΣ 東のไ่ท
 
 @given(st.one_of(st.text(max_size=60), MIXED))
 def test_folding_only_what_is_not_ascii_is_folding_the_whole(text: str) -> None:
-    assert fold(text).lower() == _fold(text).lower()
+    assert fold(text).lower() == fold_any(text).lower()
 
 
 LETTERS = st.text("abcd", min_size=1, max_size=7)

@@ -1,4 +1,4 @@
-"""The start page as a person sees it: wide and narrow, light and dark, and when a part goes away."""
+"""The page of parts as a person sees it: wide and narrow, light and dark, and when a part goes away."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def open_page(browser: Browser, running: Archiver, width: int, scheme: str) -> t
     problems: list[str] = []
     page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
     page.on("request", lambda request: problems.append(request.url) if "127.0.0.1" not in request.url else None)
-    page.goto(f"http://127.0.0.1:{running.port}/")
+    page.goto(f"http://127.0.0.1:{running.port}/parts")
     return page, problems
 
 

@@ -1,0 +1,75 @@
+"""The audit log: listed, exported, verified."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Annotated
+
+import orjson
+from fastapi import APIRouter, Depends, Query
+from fastapi.responses import StreamingResponse
+from pydantic import AwareDatetime
+
+from archiver.api.auth import Auditor, Context
+from archiver.api.page import Cursor, Limit, Page, decode_cursor, encode_cursor
+from archiver.errors import UsageError
+from archiver.services import audit
+from archiver.services.audit import Entry, Verified
+
+router = APIRouter(prefix="/audit", tags=["audit"])
+
+
+class Filters:
+    def __init__(
+        self,
+        actor: Annotated[str | None, Query(max_length=254)] = None,
+        action: Annotated[
+            str | None, Query(max_length=100, description="`message.read`, or `message` for all of them.")
+        ] = None,
+        object_kind: Annotated[str | None, Query(max_length=50)] = None,
+        object_id: Annotated[str | None, Query(max_length=100)] = None,
+        since: AwareDatetime | None = None,
+        until: AwareDatetime | None = None,
+    ) -> None:
+        texts = {"actor": actor, "action": action, "object_kind": object_kind, "object_id": object_id}
+        self.values: dict[str, str | datetime | None] = {
+            name: value.replace("\0", "") if value else None for name, value in texts.items()
+        }
+        self.values |= {"since": since, "until": until}
+
+
+@router.get("")
+def list_entries(
+    who: Auditor, context: Context, filters: Annotated[Filters, Depends()], limit: Limit = 100, cursor: Cursor = None
+) -> Page[Entry]:
+    """Newest first."""
+    before = _number(decode_cursor(cursor, 1)[0]) if cursor else None
+    with context.engine.connect() as connection:
+        found = audit.listed(connection, most=limit, before=before, **filters.values)
+    return Page(items=found, next=encode_cursor(found[-1].id) if len(found) == limit else None)
+
+
+@router.get("/export", response_class=StreamingResponse)
+def export_entries(who: Auditor, context: Context, filters: Annotated[Filters, Depends()]) -> StreamingResponse:
+    """All of them as JSON lines."""
+    audit.record_look(context.engine, who, "audit.exported", "audit")
+
+    def lines() -> Iterator[bytes]:
+        for entry in audit.exported(context.engine, **filters.values):
+            yield orjson.dumps(entry) + b"\n"
+
+    headers = {"Content-Disposition": 'attachment; filename="audit.jsonl"'}
+    return StreamingResponse(lines(), media_type="application/x-ndjson", headers=headers)
+
+
+@router.get("/verify")
+def verify(who: Auditor, context: Context, head: Annotated[str | None, Query(max_length=100)] = None) -> Verified:
+    """Hashes every entry again. `head`, as an earlier answer gave it, must still be there."""
+    return audit.verify(context.engine, head)
+
+
+def _number(value: str) -> int:
+    if not value.isdecimal() or len(value) > 18:
+        raise UsageError("cursor: not one that a page before this gave")
+    return int(value)

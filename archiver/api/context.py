@@ -1,0 +1,87 @@
+"""What the routes work with: opened when it is first needed, closed when the process ends."""
+
+from __future__ import annotations
+
+import threading
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import redis
+import structlog
+
+from archiver.config import Settings
+from archiver.db import Database, make_engine
+from archiver.errors import NotReady
+from archiver.queue.connection import sync_client
+from archiver.secrets import Keyring, credentials_keyring
+from archiver.services.oidc import Provider, provider_of
+from archiver.services.places import open_archive
+from archiver.services.search import MailSearch, open_search
+from archiver.services.snapshot import save_config
+
+if TYPE_CHECKING:
+    from archiver.store.archive import Archive
+
+_POOL_SIZE = 20
+log = structlog.get_logger("api")
+
+
+class ApiContext:
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.stopping = threading.Event()
+        """Set when the process is asked to stop: streams that would go on for ever end."""
+        self.exports_wanted = threading.Event()
+        self._opening = threading.Lock()
+        self._archive: Archive | None = None
+
+    @cached_property
+    def engine(self) -> Database:
+        if self.settings.database_url is None:
+            raise NotReady("postgres is not running")
+        return make_engine(self.settings.database_url.get_secret_value(), "web", pool_size=_POOL_SIZE)
+
+    @cached_property
+    def redis(self) -> redis.Redis:
+        if self.settings.redis_url is None:
+            raise NotReady("redis is not running")
+        return sync_client(self.settings.redis_url.get_secret_value())
+
+    @cached_property
+    def keyring(self) -> Keyring:
+        return credentials_keyring(self.settings)
+
+    @cached_property
+    def search(self) -> MailSearch:
+        return open_search(self.settings, self.engine)
+
+    @cached_property
+    def oidc(self) -> Provider:
+        return provider_of(self.settings)
+
+    @property
+    def archive(self) -> Archive:
+        with self._opening:
+            if self._archive is None:
+                self._archive = open_archive(self.settings, self.engine)
+            return self._archive
+
+    @property
+    def secure(self) -> bool:
+        """People reach us by https, as far as we were told."""
+        url = self.settings.archiver_url
+        return url is not None and url.get_secret_value().startswith("https://")
+
+    def keep_config(self) -> None:
+        """After a change of sources, users or grants: the packs know it, too."""
+        save_config(self.engine, self.archive)
+
+    def close(self) -> None:
+        self.stopping.set()
+        self.exports_wanted.set()
+        if self._archive is not None:
+            self._archive.close()
+        if "redis" in self.__dict__:
+            self.redis.close()
+        if "engine" in self.__dict__:
+            self.engine.dispose()

@@ -1,0 +1,141 @@
+"""`archiver import`: mail files into the archive, whatever they are."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+from uuid import UUID
+
+import typer
+from rich.filesize import decimal
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from sqlalchemy import Connection
+
+from archiver.cli.archive import OpenArchive, opened
+from archiver.cli.follow import follow_index
+from archiver.cli.output import Json, messages, print_json
+from archiver.errors import UsageError
+from archiver.models.states import RunOutcome
+from archiver.secrets import credentials_keyring
+from archiver.services import imports, runs, sources
+from archiver.services.imports import Report
+from archiver.services.runs import Run
+from archiver.services.snapshot import save_config
+from archiver.services.sources import Source
+
+_SHOWN = 20
+_KINDS = ("auto", "mbox", "mboxo", "mboxrd", "mboxcl", "mboxcl2", "eml", "emlx")
+_STYLES = {RunOutcome.SUCCESS: "green", RunOutcome.INCOMPLETE: "yellow"}
+
+
+def import_(
+    paths: Annotated[list[Path], typer.Argument(metavar="PATH…", help="Files and folders; what each is, its content says.")],
+    mailbox: Annotated[
+        str, typer.Option(help="Whose mail it is. With {folder}, as in {folder}@corp.com, each top folder is a mailbox.")
+    ] = "imported@localhost",
+    kind: Annotated[str, typer.Option(help=f"What the named files are: {', '.join(_KINDS)}.")] = "auto",
+    set_: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A rule, such as folders_out.")] = None,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Follow it until its mail can be found, with a bar and a report.")
+    ] = False,
+    timeout: Annotated[float | None, typer.Option(help="With --wait: give up waiting after so many seconds.")] = None,
+    json: Json = False,
+) -> None:
+    """Import mbox, .eml, Maildir, MH, .emlx, zip and tar files, or whole trees of them (Thunderbird, Google Takeout, …).
+
+    The same import again archives nothing new. Exit code 3: it is done, and something could not be read; the report names it.
+    """
+    settings = _settings(paths, kind, set_)
+    absolute = [Path(os.path.abspath(path)) for path in paths]  # noqa: PTH100 - resolve() would follow links
+    with opened("import", "workers") as archive:
+        keyring = credentials_keyring(archive.settings)
+        source, is_under_way = imports.begin(archive.engine, keyring, absolute, mailbox, settings)
+        with archive.engine.begin() as connection:
+            before = runs.newest_run(connection, source.id)
+            if not is_under_way:
+                sources.sync_now(connection, source)
+        save_config(archive.engine, archive.archive)
+        if not wait:
+            return _announce(source, json=json)
+        run = _follow(archive, source, before, timeout, quiet=json)
+        follow_index(archive.engine, run, timeout, quiet=json)
+        with archive.engine.connect() as connection:
+            report = imports.report(connection, source, run)
+    if json:
+        print_json({**run.figures(), "duplicates": max(run.duplicates, report.known), **report.figures()})
+    else:
+        _print(run, report)
+    raise typer.Exit({"success": 0, "incomplete": 3}.get(run.outcome, 1))
+
+
+def _settings(paths: list[Path], kind: str, given: list[str] | None) -> dict[str, Any]:
+    for path in paths:
+        if not os.path.lexists(path):
+            raise UsageError(f"{path}: no such file or folder")
+    if kind not in _KINDS:
+        raise UsageError(f"--kind {kind}: expected one of {', '.join(_KINDS)}")
+    found: dict[str, Any] = {} if kind == "auto" else {"kind": kind}
+    for entry in given or ():
+        key, equals, value = entry.partition("=")
+        if not key or not equals or key in ("paths", "mailbox", "number"):
+            raise UsageError(f"--set {entry}: expected KEY=VALUE with a setting of `archiver source kinds`")
+        found[key] = value
+    return found
+
+
+def _announce(source: Source, *, json: bool) -> None:
+    said = f"The import is under way while `archiver up` runs; `archiver source sync {source.name} --wait` follows it."
+    print_json({"source": source.name, "message": said}) if json else messages.print(said, markup=False)
+
+
+def _follow(archive: OpenArchive, source: Source, before: UUID | None, timeout: float | None, *, quiet: bool) -> Run:
+    columns = (
+        TextColumn("importing"),
+        BarColumn(),
+        TextColumn("{task.fields[figures]}", markup=False),
+        TimeRemainingColumn(compact=True),
+        TextColumn("{task.fields[kinds]}", style="dim", markup=False),
+    )
+    with Progress(*columns, console=messages, disable=quiet or not messages.is_terminal, transient=True) as progress:
+        bar = progress.add_task("", total=None, figures="waiting for a worker", kinds="")
+
+        def look(connection: Connection) -> None:
+            for one in runs.running(connection, source.id):
+                far = imports.tally(connection, source)
+                rate = f"{far.found / one.seconds:,.0f}/s" if one.seconds else ""
+                figures = f"{decimal(far.read_bytes)} of {decimal(far.total_bytes)}, {far.found:,} messages, {rate}"
+                kinds = _listed(far.kinds)
+                progress.update(bar, total=far.total_bytes or None, completed=far.read_bytes, figures=figures, kinds=kinds)
+
+        return runs.wait_for_run(archive.engine, source.id, before, timeout, look)
+
+
+def _listed(kinds: Mapping[str, int]) -> str:
+    return ", ".join(f"{number:,} {kind}" for kind, number in kinds.items())
+
+
+def _print(run: Run, report: Report) -> None:
+    style = _STYLES.get(run.outcome, "red")
+    rate = report.tally.found / run.seconds if run.seconds else 0.0
+    messages.print(
+        f"[{style}]{run.outcome}[/{style}]: {run.archived:,} archived ({decimal(run.bytes)}), {report.known:,} known before, "
+        f"{report.tally.found:,} found in {run.seconds:.1f} s ({rate:,.0f} messages/s)"
+    )
+    messages.print(f"files: {_listed(report.tally.kinds) or 'none'}", markup=False)
+    for error in run.errors:
+        messages.print(f"  {error['mailbox']}: {error['error']}", style="red", markup=False)
+    for rule, number in report.left_out:
+        messages.print(f"left out: {number:,} messages, {rule}", markup=False)
+    _print_list("could not be read", tuple(sorted(report.tally.failures.items())), "yellow")
+    _print_list("not mail", report.not_mail, "dim")
+
+
+def _print_list(title: str, found: tuple[tuple[str, str], ...], style: str) -> None:
+    if found:
+        messages.print(f"{title} ({len(found):,}):", style=style)
+        for path, reason in found[:_SHOWN]:
+            messages.print(f"  {path}: {reason}", markup=False)
+        if len(found) > _SHOWN:
+            messages.print(f"  … and {len(found) - _SHOWN:,} more (--json lists them)", style="dim")

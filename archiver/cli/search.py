@@ -1,0 +1,139 @@
+"""`archiver search`: the same search as the page, in a terminal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from archiver.cli.connection import connected
+from archiver.cli.output import Json, console, messages, print_json
+from archiver.cli.zone import local_zone, named_zone
+
+if TYPE_CHECKING:  # the libraries behind these are slow to load
+    from datetime import tzinfo
+
+    from archiver.search.snippets import Marked
+    from archiver.services.search import Hit, Results
+
+_MARK = "bold yellow"
+_STATES = {
+    "pending": "not searchable yet",
+    "body": "with attachments that are not searchable yet",
+    "partial": "with attachments that can't be read",
+    "failed": "that could not be indexed",
+}
+
+
+def search(
+    query: Annotated[str, typer.Argument(help="What to look for. docs/search.md explains the language.")],
+    limit: Annotated[int, typer.Option(min=0, max=1000, help="Hits on a page.")] = 20,
+    page: Annotated[int, typer.Option(min=1, help="Which page.")] = 1,
+    sort: Annotated[str, typer.Option(help="newest, oldest or best.")] = "newest",
+    facets: Annotated[bool, typer.Option("--facets", help="Count senders, years, folders, … of all hits.")] = False,
+    zone: Annotated[str | None, typer.Option(help="Time zone for days and years, such as Europe/Berlin.")] = None,
+    json: Json = False,
+) -> None:
+    """Search the archive: words, "phrases", from:alice, subject:invoice, has:attachment, after:2024-05, OR, -not, ( )."""
+    from archiver.db import make_engine
+    from archiver.services import audit, schema
+    from archiver.services.principal import LOCAL_OPERATOR
+    from archiver.services.search import open_search
+    from archiver.services.search_facets import FACETS
+
+    chosen = named_zone(zone) if zone else local_zone()
+    with connected() as settings:
+        assert settings.database_url is not None
+        engine = make_engine(settings.database_url.get_secret_value(), "search")
+        try:
+            schema.check(engine)
+            results = open_search(settings, engine).search(
+                query, sort=sort, offset=(page - 1) * limit, limit=limit, facets=FACETS if facets else (), zone=chosen
+            )
+            audit.record_look(engine, LOCAL_OPERATOR, "search.done", "search", None, query=query, total=results.total)
+        finally:
+            engine.dispose()
+    if json:
+        print_json(as_json(results))
+    else:
+        _print(results, page, limit, chosen)
+
+
+def as_json(results: Results) -> dict[str, Any]:
+    answer: dict[str, Any] = {
+        "total": results.total,
+        "total_is_lower_bound": results.total_is_lower_bound,
+        "hits": [_hit_as_json(hit) for hit in results.hits],
+        "not_searchable": {
+            "messages": sum(results.not_searchable.states.values()),
+            "states": dict(results.not_searchable.states),
+            "reasons": dict(results.not_searchable.reasons),
+        },
+    }
+    if results.facets:
+        answer["facets"] = {
+            name: [{"value": one.value, "count": one.count} for one in values] for name, values in results.facets.items()
+        }
+    return answer
+
+
+def _hit_as_json(hit: Hit) -> dict[str, Any]:
+    return {
+        "id": hit.id,
+        "sha256": hit.sha256,
+        "date": hit.date.isoformat(),
+        "from": hit.sender,
+        "from_name": hit.sender_name,
+        "subject": hit.subject.text,
+        "snippet": hit.passage.text,
+        "marks": hit.passage.marks,
+        "found_in": hit.found_in,
+        "bytes": hit.size_bytes,
+        "has_attachments": hit.has_attachments,
+        "thread": hit.thread_id,
+        "copies": [dict(copy) for copy in hit.copies],
+    }
+
+
+def _print(results: Results, page: int, limit: int, zone: tzinfo) -> None:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
+    table.add_column("date", no_wrap=True)
+    table.add_column("from", max_width=28, no_wrap=True)
+    table.add_column("subject and passage", ratio=1)
+    table.add_column("id", style="dim", no_wrap=True)
+    for hit in results.hits:
+        said = Text.assemble(_styled(hit.subject, "bold"))
+        passage = " ".join(hit.passage.text.split())
+        if passage:
+            said.append("\n")
+            said.append(_styled(_tidy(hit.passage), "none"))
+        if hit.found_in:
+            said.append(f"\nin {hit.found_in}", style="green")
+        table.add_row(f"{hit.date.astimezone(zone):%Y-%m-%d %H:%M}", hit.sender_name or hit.sender or "-", said, str(hit.id))
+    if results.hits:
+        console.print(table)
+    for name, values in results.facets.items():
+        shown = ", ".join(f"{one.value} ({one.count:,})" for one in values[:8])
+        console.print(f"{name:8} {shown or '-'}", style="dim", markup=False)
+    first = (page - 1) * limit + 1
+    more = "at least " if results.total_is_lower_bound else ""
+    of = f", {first:,} to {first + len(results.hits) - 1:,} shown" if results.hits else ""
+    messages.print(f"{more}{results.total:,} message(s){of}", style="dim", markup=False)
+    for state, count in results.not_searchable.states.items():
+        messages.print(f"the archive holds {count:,} message(s) {_STATES.get(state, state)}", style="dim", markup=False)
+
+
+def _styled(marked: Marked, style: str) -> Text:
+    text = Text(marked.text or "(no subject)" if style == "bold" else marked.text, style=style)
+    for start, end in marked.marks:
+        text.stylize(_MARK, start, end)
+    return text
+
+
+def _tidy(marked: Marked) -> Marked:
+    """Line ends as spaces, character for character, so that the marks stay where they are."""
+    from archiver.search.snippets import Marked as Plain
+
+    return Plain("".join(" " if char.isspace() or not char.isprintable() else char for char in marked.text), marked.marks)

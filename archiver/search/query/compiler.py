@@ -1,0 +1,255 @@
+"""From the tree of a query to searches that mean the same, for someone who may see certain mailboxes.
+
+Each search is one request of the engine, and no message is found by two of them. Single words of a field are filters; several
+words side by side are searched for in that field; where one search needs both that and other text, the ids come from a search
+of their own (`Join`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final, Protocol
+from uuid import UUID
+
+from archiver.search.document import PEOPLE
+from archiver.search.query import expression as boolean
+from archiver.search.query.errors import QueryError
+from archiver.search.query.expression import FALSE, Expression, Filter, Part, Term, all_of, no, some_of
+from archiver.search.query.syntax import And, Held, In, Leaf, Node, Not, Or, Place, Size, Text, Time, Value
+from archiver.search.tokens import copy_token, token
+from archiver.search.words import WORD, words
+
+MAX_SEARCHES: Final = 32
+MAX_TERMS: Final = 10  # Meilisearch looks at ten words of a search and drops the others
+MAX_VALUES: Final = 10_000
+
+_EXCLUDED = re.compile(r'-"[^"]*"')
+_ANGLE = re.compile(r"<([^<>\s]+@[^<>\s]+)>")
+_FIELDS = {"subject": ("subject", "subject_is"), "filename": ("filenames", "filename_is")}
+_EXACT = {"has": "has", "type": "types", "message-id": "message_id", "sha256": "hashes", "thread": "thread", "list": "list"}
+_TYPES = {"word": "document", "excel": "spreadsheet", "powerpoint": "presentation", "photo": "image", "picture": "image"}
+
+
+class Names(Protocol):
+    """What has to be looked up: who has written, and what there is to see. Patterns have `*` for any characters."""
+
+    def addresses(self, pattern: str, mailboxes: frozenset[UUID] | None, limit: int) -> Sequence[str]: ...
+    def mailboxes(self, name: str) -> frozenset[UUID]: ...
+    def sources(self, name: str) -> dict[UUID, frozenset[UUID]]: ...
+    def folders(self, pattern: str, mailboxes: frozenset[UUID] | None, limit: int) -> Sequence[str]: ...
+    def labels(self, pattern: str, mailboxes: frozenset[UUID] | None, limit: int) -> Sequence[str]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """Ids of messages with this text in these attributes: only those are wanted, or those are not wanted."""
+
+    text: str
+    attributes: tuple[str, ...]
+    wanted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """One request."""
+
+    text: str
+    filter: str
+    attributes: tuple[str, ...] = ()
+    joins: tuple[Join, ...] = ()
+
+    @property
+    def finds_text(self) -> bool:
+        """Whether there is text to be marked in the hits, and not only text that they do not have."""
+        return bool(_EXCLUDED.sub("", self.text).strip())
+
+
+def compile_query(
+    tree: Node, query: str, names: Names, mailboxes: frozenset[UUID] | None, *, exact: bool = False
+) -> tuple[Search, ...]:
+    """The searches; none where nothing can match. `mailboxes`: all that may be seen, None for no limit.
+
+    `exact`: bare words too are found only as they stand.
+    """
+    expression = _Compiler(query, names).node(tree, mailboxes)
+    if mailboxes is not None:
+        expression = all_of([_among("mailbox", map(str, mailboxes)), expression])
+    parts = list(islice(boolean.split(expression), MAX_SEARCHES + 1))
+    if len(parts) > MAX_SEARCHES:
+        raise QueryError(f"this has more than {MAX_SEARCHES} combinations of words; fewer ORs between words are possible")
+    strict = {term for part in parts for term in part.found if exact or any(term not in one.found for one in parts)}
+    return tuple(_search(part, strict) for part in parts)
+
+
+def _search(part: Part, strict: set[Term]) -> Search:
+    """`strict` are words that not all parts look for: they are exact, or the parts would have messages in common."""
+    anywhere = [term for term in part.found if not term.attributes]
+    fields = [term for term in part.found if term.attributes]
+    if len(part.found) > MAX_TERMS:
+        raise QueryError(f"a search can have up to {MAX_TERMS} words; write a sentence in quotation marks")
+    excluded = [term for term in part.missing if not term.attributes]
+    attributes: tuple[str, ...] = ()
+    if fields and not anywhere and not excluded:
+        attributes = fields[0].attributes
+        anywhere = [term for term in fields if term.attributes == attributes]
+    joins = [Join(_quoted(term), term.attributes, True) for term in fields if term.attributes != attributes]
+    joins += [Join(_quoted(term), term.attributes, False) for term in part.missing if term.attributes]
+    exact = [term for term in anywhere if term.exact or term in strict]
+    pieces = [f"-{_quoted(term)}" for term in excluded] + [_quoted(term) for term in exact]
+    pieces += [WORD.findall(term.text)[0] for term in anywhere if term not in exact]
+    return Search(" ".join(pieces), boolean.rendered(part.filter), attributes, tuple(joins))
+
+
+class _Compiler:
+    def __init__(self, query: str, names: Names) -> None:
+        self._query = query
+        self._names = names
+
+    def node(self, tree: Node, visible: frozenset[UUID] | None) -> Expression:
+        match tree:
+            case And(parts):
+                visible = self._narrowed(parts, visible)
+                return all_of([self.node(part, visible) for part in parts])
+            case Or(parts):
+                return some_of([self.node(part, visible) for part in parts])
+            case Not(inner):
+                return no(self.node(inner, visible))
+        return self._leaf(tree, visible)
+
+    def _leaf(self, leaf: Leaf, visible: frozenset[UUID] | None) -> Expression:
+        match leaf:
+            case Text(text, exact):
+                return Term(text, exact)
+            case Size(larger, size_bytes):
+                return Filter(f"size {'>' if larger else '<'} {size_bytes}")
+            case Time():
+                return _time(leaf)
+            case Value(operator, value):
+                return _value(operator, value)
+            case In(operator, value, place):
+                return self._field(leaf, place) if operator in _FIELDS else self._person(operator, value, place, visible)
+            case Held():
+                return self._held(leaf, visible)
+
+    def _field(self, leaf: In, place: Place) -> Expression:
+        attribute, filterable = _FIELDS[leaf.operator]
+        if leaf.value == "*":
+            return Filter(f"{filterable} EXISTS")
+        if "*" in leaf.value:
+            ending = leaf.value.removeprefix("*.").lower()
+            if leaf.operator == "filename" and leaf.value.startswith("*.") and ending.isalnum():
+                return _among(filterable, [f".{ending}"])
+            possible = "filename:*.pdf and filename:* are" if leaf.operator == "filename" else "subject:* is"
+            raise self._error(f"{leaf.operator}:{leaf.value} can't be searched for; {possible} possible", place)
+        found = words(leaf.value)
+        return _among(filterable, found) if len(found) == 1 else Term(leaf.value, True, (attribute,))
+
+    def _person(self, operator: str, value: str, place: Place, visible: frozenset[UUID] | None) -> Expression:
+        roles = PEOPLE if operator == "participant" else (operator,)
+        if value == "*":
+            return some_of([Filter(f"{role}_is EXISTS") for role in roles])
+        angle = _ANGLE.search(value)
+        address = angle[1] if angle else value
+        if address.startswith("*@") and "*" not in address[1:]:
+            address = address[1:]
+        if "*" in address:
+            found = self._names.addresses(address.lower(), visible, MAX_VALUES + 1)
+            if len(found) > MAX_VALUES:
+                raise self._error(f"more than {MAX_VALUES:,} addresses fit {address}", place)
+            return some_of([_among(f"{role}_is", map(token, found)) for role in roles])
+        if "@" in address:
+            return some_of([_among(f"{role}_is", [token(address)]) for role in roles])
+        found_words = words(address)
+        if len(found_words) == 1:
+            return some_of([_among(f"{role}_is", found_words) for role in roles])
+        return Term(address, True, roles)
+
+    def _held(self, leaf: Held, visible: frozenset[UUID] | None) -> Expression:
+        if leaf.operator == "source" and visible is None:
+            return _among("source", map(str, self._sources(leaf)))
+        if leaf.operator in ("mailbox", "source"):
+            return _among("mailbox", map(str, self._mailboxes(leaf, visible)))
+        attribute = "folder" if leaf.operator == "in" else "label"
+        values: Sequence[str] = [leaf.value]
+        if "*" in leaf.value:
+            look_up = self._names.folders if leaf.operator == "in" else self._names.labels
+            values = look_up(leaf.value, visible, MAX_VALUES + 1)
+        if visible is None:
+            tokens = [token(value) for value in values]
+        else:
+            tokens = [copy_token(mailbox, value) for mailbox in sorted(visible) for value in values]
+        if len(tokens) > MAX_VALUES:
+            raise self._error(f"{leaf.operator}:{leaf.value} stands for more than {MAX_VALUES:,} {attribute}s here", leaf.place)
+        return _among(attribute if visible is not None else f"any_{attribute}", tokens)
+
+    def _narrowed(self, parts: Iterable[Node], visible: frozenset[UUID] | None) -> frozenset[UUID] | None:
+        """`mailbox:alice in:inbox` asks for the inbox of that mailbox, not for that of another one which has the mail too."""
+        if not any(_asks_for_folder(part) for part in parts):
+            return visible
+        for part in parts:
+            if isinstance(part, Held) and part.operator in ("mailbox", "source"):
+                visible = self._mailboxes(part, visible)
+        return visible
+
+    def _mailboxes(self, leaf: Held, visible: frozenset[UUID] | None) -> frozenset[UUID]:
+        if leaf.operator == "mailbox":
+            found = self._names.mailboxes(leaf.value)
+        else:
+            found = frozenset().union(*self._names.sources(leaf.value).values())
+        found = found if visible is None else found & visible
+        if not found and "*" not in leaf.value and not (leaf.operator == "source" and visible is None):
+            raise self._unknown(leaf)
+        return found
+
+    def _sources(self, leaf: Held) -> Iterable[UUID]:
+        found = self._names.sources(leaf.value)
+        if not found and "*" not in leaf.value:
+            raise self._unknown(leaf)
+        return found
+
+    def _unknown(self, leaf: Held) -> QueryError:
+        return self._error(f"there is no {leaf.operator} {leaf.value} that may be seen here", leaf.place)
+
+    def _error(self, reason: str, place: Place) -> QueryError:
+        return QueryError(reason, self._query, place.start, place.end)
+
+
+def _asks_for_folder(tree: Node) -> bool:
+    match tree:
+        case And(parts) | Or(parts):
+            return any(map(_asks_for_folder, parts))
+        case Not(inner):
+            return _asks_for_folder(inner)
+        case Held(operator):
+            return operator in ("in", "label")
+    return False
+
+
+def _time(leaf: Time) -> Expression:
+    bounds: list[Expression] = []
+    if leaf.since is not None:
+        bounds.append(Filter(f"date >= {int(leaf.since.timestamp())}"))
+    if leaf.until is not None:
+        bounds.append(Filter(f"date < {int(leaf.until.timestamp())}"))
+    return all_of(bounds)
+
+
+def _value(operator: str, value: str) -> Expression:
+    if operator == "type":
+        value = _TYPES.get(value, value)
+    spellings = [value, value.replace("@", ".")] if operator == "list" else [value]
+    return _among(_EXACT[operator], map(token, spellings))
+
+
+def _among(attribute: str, values: Iterable[str]) -> Expression:
+    quoted = [f'"{value}"' for value in dict.fromkeys(values)]
+    if not quoted:
+        return FALSE
+    return Filter(f"{attribute} = {quoted[0]}" if len(quoted) == 1 else f"{attribute} IN [{', '.join(quoted)}]")
+
+
+def _quoted(term: Term) -> str:
+    return '"' + " ".join(re.sub('["\u201c\u201d\u201e]', " ", term.text).split()) + '"'

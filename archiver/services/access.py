@@ -1,0 +1,63 @@
+"""Whose mail somebody may see: the one predicate that search, lists, threads, attachments, exports and figures all use."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from sqlalchemy import Connection, text
+
+from archiver.models.states import Role
+from archiver.services.principal import Principal
+
+# Own mailboxes by verified address, and what was granted: a mailbox, addresses by pattern (* stands for anything), a source.
+_VISIBLE = text("""
+    SELECT b.id FROM mailboxes b JOIN users u ON u.id = :user_id
+    WHERE (u.address_verified_at IS NOT NULL AND lower(b.address) = lower(u.email))
+       OR EXISTS (
+        SELECT 1 FROM grants g WHERE g.user_id = u.id AND (
+            g.mailbox_id = b.id OR g.source_id = b.source_id
+            OR lower(b.address) LIKE replace(replace(replace(replace(
+                g.address_pattern, '\\', '\\\\'), '%', '\\%'), '_', '\\_'), '*', '%')))""")
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """All mailboxes (None), or these. Everything that shows mail asks it, and again on the rows that it is about to show."""
+
+    mailboxes: frozenset[UUID] | None = None
+
+    def sees(self, mailbox_id: UUID) -> bool:
+        return self.mailboxes is None or mailbox_id in self.mailboxes
+
+    def narrowed(self, mailbox_id: UUID | None) -> Scope:
+        """To one mailbox, if it is in here; else to nothing."""
+        if mailbox_id is None:
+            return self
+        return Scope(frozenset({mailbox_id}) if self.sees(mailbox_id) else frozenset())
+
+    def copies(self, alias: str = "c") -> str:
+        """The condition on a row of message_copies. A copy that was deleted is seen by nobody."""
+        visible = "" if self.mailboxes is None else f" AND {alias}.mailbox_id = ANY(:scope_mailboxes)"
+        return f"{alias}.deleted_at IS NULL{visible}"
+
+    def messages(self, alias: str = "m") -> str:
+        """The condition on a row of messages: one of its copies is seen."""
+        return f"EXISTS (SELECT 1 FROM message_copies sc WHERE sc.message_id = {alias}.id AND {self.copies('sc')})"  # noqa: S608
+
+    def values(self) -> dict[str, object]:
+        """What the conditions are bound to."""
+        return {} if self.mailboxes is None else {"scope_mailboxes": sorted(self.mailboxes)}
+
+
+EVERYTHING = Scope()
+NOTHING = Scope(frozenset())
+
+
+def scope_of(connection: Connection, who: Principal) -> Scope:
+    """Auditors see all, others only with that right; an administrator is nobody special here."""
+    if who.role is Role.AUDITOR or who.may_read_all:
+        return EVERYTHING
+    if who.user_id is None:
+        return NOTHING
+    return Scope(frozenset(connection.execute(_VISIBLE, {"user_id": who.user_id}).scalars()))

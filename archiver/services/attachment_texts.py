@@ -1,0 +1,127 @@
+"""The second stage of indexing: the text of attachments, read in processes of their own, once for each content.
+
+It never holds up the first: it runs beside it, and what it reads waits for nobody. A large message is read by itself, while
+small ones go on.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+from sqlalchemy import Engine
+
+from archiver.errors import ArchiverError
+from archiver.extract import Extraction, Extractor
+from archiver.logs import get_logger
+from archiver.mail.attachments import Attachment
+from archiver.search.index import SearchServer
+from archiver.services.documents import Unread
+from archiver.services.indexing import Counts, Indexer, Lease
+from archiver.services.stored_mail import MailReader, StoredMail
+from archiver.services.texts import store_extractions
+from archiver.store.archive import Archive
+
+_MESSAGES = 20
+_LARGE_BYTES = 8 << 20
+_LARGEST_BYTES = 1 << 62
+_TEXT_CHARS = 4 << 20
+"""What was found is stored when it has become this much."""
+_LOOK_FOR_LARGE_SECONDS = 10.0
+_PREFIX = "attachment-"
+_LEFT_BEHIND_SECONDS = 900.0
+
+log = get_logger("attachments")
+
+
+class Stopped(ArchiverError):
+    """The process has to stop; what was not read yet is read later."""
+
+
+class AttachmentTexts:
+    """One for a process; `run` by one thread at a time."""
+
+    def __init__(self, engine: Engine, archive: Archive, server: SearchServer, extractor: Extractor, scratch: Path) -> None:
+        self._engine, self._archive, self._server = engine, archive, server
+        self._extractor, self._scratch = extractor, scratch
+
+    def run(self, should_stop: Callable[[], bool] = lambda: False) -> Counts:
+        """Until no message waits for its attachments, or `should_stop`."""
+        counts = Counts()
+        self._clean_up()
+        with ThreadPoolExecutor(2, "attachments") as threads:
+            loops = [threads.submit(self._loop, should_stop, with_large) for with_large in (True, False)]
+            for loop in loops:
+                counts.add(loop.result())
+        return counts
+
+    def _clean_up(self) -> None:
+        """Files of a process that was killed. They are mail: they must not stay."""
+        for path in self._scratch.glob(f"{_PREFIX}*"):
+            with suppress(FileNotFoundError):
+                if time.time() - path.stat().st_mtime > _LEFT_BEHIND_SECONDS:
+                    path.unlink()
+
+    def _loop(self, should_stop: Callable[[], bool], with_large: bool) -> Counts:
+        indexer = Indexer(self._engine, self._archive, self._server, _MESSAGES)
+        counts = Counts()
+        looked = -_LOOK_FOR_LARGE_SECONDS
+        while not should_stop():
+            lease = None
+            if with_large and time.monotonic() - looked >= _LOOK_FOR_LARGE_SECONDS:
+                lease = indexer.lease_unread(1, _LARGE_BYTES + 1, _LARGEST_BYTES)
+                looked = looked if lease else time.monotonic()
+            lease = lease or indexer.lease_unread(_MESSAGES, 0, _LARGE_BYTES)
+            if lease is None:
+                break
+            try:
+                counts.add(self._read(indexer, lease, should_stop))
+            except Stopped:
+                break
+        return counts
+
+    def _read(self, indexer: Indexer, lease: Lease, should_stop: Callable[[], bool]) -> Counts:
+        def extract(unread: Unread) -> None:
+            found: dict[bytes, Extraction] = {}
+            for attachment, mail in unread:
+                extraction = self._extract(indexer.mail, attachment, mail, should_stop)
+                found[attachment.sha256] = extraction
+                indexer.keep(lease)
+                if sum(len(page.text) for one in found.values() for page in one.pages) > _TEXT_CHARS:
+                    store_extractions(self._engine, self._archive, found)
+                    found = {}
+            if found:
+                store_extractions(self._engine, self._archive, found)
+
+        return indexer.index(lease, extract)
+
+    def _extract(
+        self, reader: MailReader, attachment: Attachment, mail: StoredMail, should_stop: Callable[[], bool]
+    ) -> Extraction:
+        """What a process that has to stop finds may have been cut short: it does not count."""
+        try:
+            found = self._found(reader, attachment, mail)
+        except OSError as error:
+            if should_stop():
+                raise Stopped("the worker is stopping") from error
+            raise
+        if should_stop():
+            raise Stopped("the worker is stopping")
+        return found
+
+    def _found(self, reader: MailReader, attachment: Attachment, mail: StoredMail) -> Extraction:
+        if attachment.sha256 not in mail.parts:
+            return self._extractor.extract(attachment.content, attachment.name, attachment.content_type)
+        if attachment.size_bytes <= _LARGE_BYTES:
+            content = b"".join(reader.part(attachment.sha256))
+            return self._extractor.extract(content, attachment.name, attachment.content_type)
+        self._scratch.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with tempfile.NamedTemporaryFile(dir=self._scratch, prefix=_PREFIX) as file:
+            for piece in reader.part(attachment.sha256):
+                file.write(piece)
+            file.flush()
+            return self._extractor.extract(Path(file.name), attachment.name, attachment.content_type)

@@ -1,0 +1,192 @@
+"""Exports that somebody asked for: written in the background, as that one may see at the time, kept for a week."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import orjson
+import structlog
+from sqlalchemy import Connection, Engine, text
+
+from archiver.config import Settings
+from archiver.errors import ArchiverError, Conflict, NotAllowed, NotFound
+from archiver.models.ids import uuid7
+from archiver.models.states import ExportState
+from archiver.services import audit, users
+from archiver.services.access import scope_of
+from archiver.services.export import export
+from archiver.services.principal import Principal, rights_of
+from archiver.services.search import open_search
+from archiver.store.archive import Archive
+from archiver.sync.tick import exclusive
+
+log = structlog.get_logger(__name__)
+_KEPT_DAYS = 7
+_AT_ONCE = 5
+_COLUMNS = "id, user_id, selection, format, state, messages, bytes, failed, error, created_at, finished_at, expires_at"
+
+
+class TooManyExports(Conflict):
+    code = "too_many_exports"
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    id: UUID
+    user_id: UUID
+    selection: dict[str, Any]
+    format: str
+    state: ExportState
+    messages: int
+    bytes: int
+    failed: int
+    """Messages that could not be read; the manifest names them."""
+    error: str | None
+    created_at: datetime
+    finished_at: datetime | None
+    expires_at: datetime | None
+
+
+def _export(row: Any) -> Export:
+    return Export(**{**row._asdict(), "state": ExportState(row.state)})
+
+
+def path_of(settings: Settings, item: Export) -> Path:
+    return settings.archiver_data / "exports" / f"{item.id}.{item.format}"
+
+
+def request(connection: Connection, who: Principal, selection: dict[str, Any], kind: str) -> Export:
+    open_ones = connection.execute(
+        text("SELECT count(*) FROM exports WHERE user_id = :user_id AND state IN ('queued', 'running')"),
+        {"user_id": who.user_id},
+    ).scalar_one()
+    if open_ones >= _AT_ONCE:
+        raise TooManyExports(f"{open_ones} of your exports are not done yet: wait for them")
+    export_id = uuid7()
+    connection.execute(
+        text("INSERT INTO exports (id, user_id, selection, format) VALUES (:id, :user_id, CAST(:selection AS jsonb), :format)"),
+        {"id": export_id, "user_id": who.user_id, "selection": orjson.dumps(selection, default=str).decode(), "format": kind},
+    )
+    audit.record(connection, who, "export.requested", "export", export_id, format=kind, **selection)
+    return load(connection, who, export_id)
+
+
+def load(connection: Connection, who: Principal, export_id: UUID) -> Export:
+    """One's own."""
+    statement = text(f"SELECT {_COLUMNS} FROM exports WHERE id = :id AND user_id = :user_id")  # noqa: S608
+    row = connection.execute(statement, {"id": export_id, "user_id": who.user_id}).first()
+    if row is None:
+        raise NotFound(f"there is no export {export_id}")
+    return _export(row)
+
+
+def listed(connection: Connection, who: Principal) -> list[Export]:
+    """One's own, newest first."""
+    statement = text(f"SELECT {_COLUMNS} FROM exports WHERE user_id = :user_id ORDER BY id DESC LIMIT 500")  # noqa: S608
+    return [_export(row) for row in connection.execute(statement, {"user_id": who.user_id})]
+
+
+def finished_file(engine: Engine, settings: Settings, who: Principal, export_id: UUID) -> tuple[Export, Path]:
+    """On record before a byte is sent."""
+    with engine.begin() as connection:
+        item = load(connection, who, export_id)
+        path = path_of(settings, item)
+        if item.state is not ExportState.DONE or not path.exists():
+            raise Conflict(f"this export is {item.state if path.exists() or item.state is not ExportState.DONE else 'expired'}")
+        audit.record(connection, who, "export.downloaded", "export", export_id)
+    return item, path
+
+
+def remove(connection: Connection, settings: Settings, who: Principal, export_id: UUID) -> None:
+    item = load(connection, who, export_id)
+    connection.execute(text("DELETE FROM exports WHERE id = :id"), {"id": item.id})
+    _unlink(path_of(settings, item))
+    audit.record(connection, who, "export.removed", "export", export_id)
+
+
+def run_open(engine: Engine, archive: Archive, settings: Settings) -> int:
+    """Does what is queued, and what a process that died has left. How many were done."""
+    with engine.connect() as connection:
+        open_ids = (
+            connection.execute(text("SELECT id FROM exports WHERE state IN ('queued', 'running') ORDER BY id")).scalars().all()
+        )
+    done = 0
+    for export_id in open_ids:
+        with exclusive(engine, f"export:{export_id}") as mine:
+            if mine:
+                _run(engine, archive, settings, export_id)
+                done += 1
+    _tidy(engine, settings)
+    return done
+
+
+def _run(engine: Engine, archive: Archive, settings: Settings, export_id: UUID) -> None:
+    with engine.begin() as connection:
+        statement = text(
+            f"UPDATE exports SET state = 'running' WHERE id = :id AND state IN ('queued', 'running') RETURNING {_COLUMNS}"  # noqa: S608
+        )
+        row = connection.execute(statement, {"id": export_id}).first()
+    if row is None:
+        return
+    item = _export(row)
+    path = path_of(settings, item)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        with engine.connect() as connection:
+            scope = scope_of(connection, _owner(connection, item))
+        mailbox, query = item.selection.get("mailbox_id"), item.selection.get("query")
+        ids = open_search(settings, engine).message_ids(query, scope) if query else None
+        done = export(engine, archive, path, item.format, UUID(mailbox) if mailbox else None, ids, scope)
+    except ArchiverError as error:
+        _finish(engine, item, state="failed", error=str(error))
+        return
+    except Exception:
+        log.exception("export_failed", export=str(export_id))
+        _finish(engine, item, state="failed", error="something went wrong; the log has it")
+        return
+    _finish(engine, item, state="done", messages=done.messages, size=done.bytes, failed=len(done.failed))
+
+
+def _owner(connection: Connection, item: Export) -> Principal:
+    """As they stand now: what was taken from them meanwhile is not exported."""
+    user = users.load(connection, item.user_id)
+    if user.disabled_at is not None:
+        raise NotAllowed("the one who asked for it is disabled")
+    return Principal(user.email, user.role, rights_of(user.role), user.id, user.may_read_all)
+
+
+def _finish(
+    engine: Engine, item: Export, *, state: str, error: str | None = None, messages: int = 0, size: int = 0, failed: int = 0
+) -> None:
+    with engine.begin() as connection:
+        connection.execute(
+            text(
+                "UPDATE exports SET state = :state, error = :error, messages = :messages, bytes = :bytes, failed = :failed,"
+                " finished_at = now(), expires_at = now() + make_interval(days => :days) WHERE id = :id"
+            ),
+            {
+                "id": item.id,
+                "state": state,
+                "error": error,
+                "messages": messages,
+                "bytes": size,
+                "failed": failed,
+                "days": _KEPT_DAYS,
+            },
+        )
+
+
+def _tidy(engine: Engine, settings: Settings) -> None:
+    with engine.begin() as connection:
+        rows = connection.execute(text(f"DELETE FROM exports WHERE expires_at < now() RETURNING {_COLUMNS}")).all()  # noqa: S608
+    for row in rows:
+        _unlink(path_of(settings, _export(row)))
+
+
+def _unlink(path: Path) -> None:
+    for one in (path, path.with_name(path.name + ".manifest.jsonl")):
+        one.unlink(missing_ok=True)

@@ -1,0 +1,122 @@
+"""The bulk statements of indexing. Rows are locked in the order of their ids, so that nothing deadlocks."""
+
+from __future__ import annotations
+
+LEASE_SECONDS = 20
+
+_COLUMNS = """
+    SELECT m.id, m.sha256, m.index_version + %(raised)s AS version, m.internet_message_id, m.in_reply_to,
+        m.reference_ids, m.subject, m.sender, m.sort_at, m.size_bytes, m.parser_version, m.thread_id, o.pack_id, o.position,
+        o.stored_bytes
+    FROM messages m LEFT JOIN objects o ON o.sha256 = m.sha256 AND o.kind = 'message'"""
+_FREE = "(m.index_lease_until IS NULL OR m.index_lease_until < now())"
+_FIRST = """
+    ORDER BY m.archived_at, m.id LIMIT %(limit)s FOR NO KEY UPDATE OF m SKIP LOCKED"""
+
+# Whose document is behind.
+BEHIND = f"{_COLUMNS} WHERE m.indexed_version < m.index_version AND {_FREE} {_FIRST}"
+
+# Whose attachments have not been read yet.
+UNREAD = f"""{_COLUMNS} WHERE m.search_state = 'body' AND m.indexed_version >= m.index_version AND {_FREE}
+    AND m.size_bytes BETWEEN %(smallest)s AND %(largest)s {_FIRST}"""
+
+# For a reindex. A document that is behind gets the version that it is known by: the one that is due, with the next version,
+# comes to both indexes in its turn, and whichever of the two arrives last, the older one is seen to be older.
+_NOTED = _COLUMNS.replace("m.index_version + %(raised)s AS version", "m.indexed_version AS version")
+
+BY_ID = f"{_NOTED} WHERE m.id = ANY(%(ids)s) AND m.indexed_version > 0 ORDER BY o.pack_id, o.position"
+
+IN_PACKS = f"""{_NOTED.replace("LEFT JOIN", "JOIN")}
+    WHERE o.kind = 'message' AND m.indexed_version > 0 AND (o.pack_id, o.position) > (%(pack_id)s, %(position)s)
+    ORDER BY o.pack_id, o.position LIMIT %(limit)s"""
+
+# The lease's end is also its sign: whoever finds another one there has lost it.
+TAKE = """
+    UPDATE messages SET index_lease_until = now() + make_interval(secs => %(seconds)s),
+        index_version = index_version + %(raised)s
+    WHERE id = ANY(%(ids)s) RETURNING index_lease_until AS until"""
+
+RENEW = """
+    UPDATE messages SET index_lease_until = now() + make_interval(secs => %(seconds)s)
+    FROM (SELECT id FROM messages WHERE id = ANY(%(ids)s) AND index_lease_until = %(until)s ORDER BY id
+          FOR NO KEY UPDATE) AS held
+    WHERE messages.id = held.id RETURNING index_lease_until AS until"""
+
+RELEASE = """
+    UPDATE messages SET index_lease_until = NULL
+    FROM (SELECT id FROM messages WHERE id = ANY(%(ids)s) AND index_lease_until = %(until)s ORDER BY id
+          FOR NO KEY UPDATE) AS held
+    WHERE messages.id = held.id"""
+
+COPIES = """
+    SELECT c.message_id, c.mailbox_id, b.source_id, c.folder, c.labels
+    FROM message_copies c JOIN mailboxes b ON b.id = c.mailbox_id
+    WHERE c.message_id = ANY(%(ids)s) AND c.deleted_at IS NULL ORDER BY c.message_id, c.id"""
+
+PEOPLE = """
+    SELECT message_id, role, address, name FROM participants WHERE message_id = ANY(%(ids)s) ORDER BY message_id, position"""
+
+PARTS = """
+    SELECT p.part_sha256, o.pack_id, o.position, o.stored_bytes
+    FROM message_parts p JOIN objects o ON o.sha256 = p.part_sha256 AND o.kind = 'part' WHERE p.message_id = ANY(%(ids)s)"""
+
+TEXTS = """
+    SELECT a.sha256, a.text_state, a.text_reason, a.text_sha256, a.pages, o.pack_id, o.position, o.stored_bytes
+    FROM attachments a LEFT JOIN objects o ON o.sha256 = a.text_sha256 AND o.kind = 'text'
+    WHERE a.sha256 = ANY(ARRAY(SELECT decode(h, 'hex') FROM unnest(string_to_array(%(hashes)s, ',')) AS h))"""
+
+# Sets what was sent. A thread that was joined to another meanwhile makes the document due again.
+FINISH = """
+    UPDATE messages m SET indexed_version = r.v, search_state = r.s, search_reasons = r.r, parser_version = r.p,
+        has_attachments = r.a, index_lease_until = NULL, thread_id = coalesce(l.thread_id, r.t),
+        index_version = m.index_version + CASE WHEN l.thread_id <> r.t THEN 1 ELSE 0 END
+    FROM (SELECT x.*, messages.id FROM json_to_recordset(%(rows)s::json)
+              AS x(i uuid, v bigint, s text, r jsonb, p int, a boolean, t uuid, k uuid) JOIN messages ON messages.id = x.i
+          WHERE messages.index_lease_until = %(until)s ORDER BY messages.id FOR NO KEY UPDATE OF messages) AS r
+    LEFT JOIN thread_links l ON l.key = r.k
+    WHERE m.id = r.id RETURNING m.id"""
+
+# What could not be read or was refused: not tried again until somebody asks for it, or the message changes.
+FAIL = """
+    UPDATE messages m SET indexed_version = r.v, search_state = 'failed', search_reasons = r.r, index_lease_until = NULL
+    FROM (SELECT x.*, messages.id FROM json_to_recordset(%(rows)s::json) AS x(i uuid, v bigint, r jsonb)
+              JOIN messages ON messages.id = x.i
+          WHERE messages.index_lease_until = %(until)s ORDER BY messages.id FOR NO KEY UPDATE OF messages) AS r
+    WHERE m.id = r.id RETURNING m.id"""
+
+RAISE = """
+    UPDATE messages SET index_version = index_version + 1
+    FROM (SELECT id FROM messages WHERE id = ANY(%(ids)s) ORDER BY id FOR NO KEY UPDATE) AS lost
+    WHERE messages.id = lost.id RETURNING messages.id"""
+
+ADD_DEAD_LETTERS = """
+    INSERT INTO dead_letters (id, kind, message_id, reason)
+    SELECT i, 'document', m, r FROM json_to_recordset(%(rows)s::json) AS x(i uuid, m uuid, r text)
+    ON CONFLICT (message_id) WHERE kind = 'document' DO UPDATE SET
+        reason = excluded.reason, attempts = dead_letters.attempts + 1, last_failed_at = now()"""
+
+DROP_DEAD_LETTERS = "DELETE FROM dead_letters WHERE kind = 'document' AND message_id = ANY(%(ids)s)"
+
+DROP_ATTACHMENTS = "DELETE FROM message_attachments WHERE message_id = ANY(%(ids)s)"
+
+# A mail inside a mail is never read by itself; the same bytes as a file are.
+ADD_ATTACHMENTS = """
+    INSERT INTO attachments (sha256, size_bytes, media_type, text_state)
+    SELECT decode(h, 'hex'), b, t, s FROM json_to_recordset(%(rows)s::json) AS x(h text, b bigint, t text, s text)
+    ON CONFLICT (sha256) DO UPDATE SET text_state = 'pending'
+    WHERE attachments.text_state = 'empty' AND attachments.extractor_version = 0 AND excluded.text_state = 'pending'"""
+
+ADD_MESSAGE_ATTACHMENTS = """
+    INSERT INTO message_attachments (message_id, position, attachment_sha256, name, media_type, is_inline, content_id, detail)
+    SELECT m, n, decode(h, 'hex'), f, t, l, c, d FROM json_to_recordset(%(rows)s::json)
+        AS x(m uuid, n int, h text, f text, t text, l boolean, c text, d jsonb)
+    ON CONFLICT DO NOTHING"""
+
+SET_TEXTS = """
+    UPDATE attachments a SET text_state = x.s, text_reason = x.r, text_sha256 = decode(x.t, 'hex'), pages = x.p,
+        extractor_version = x.v
+    FROM json_to_recordset(%(rows)s::json) AS x(h text, s text, r text, t text, p jsonb, v int)
+    WHERE a.sha256 = decode(x.h, 'hex')"""
+
+IS_BEHIND = "SELECT EXISTS (SELECT 1 FROM messages WHERE indexed_version < index_version)"
+IS_UNREAD = "SELECT EXISTS (SELECT 1 FROM messages WHERE search_state = 'body')"

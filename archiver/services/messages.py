@@ -1,0 +1,208 @@
+"""Messages as somebody sees them: listed, one with its places, its thread, its bytes and its files. Everything through a Scope.
+
+What lies outside of it does not exist here: not found, not counted, not named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Connection, text
+
+from archiver.errors import NotFound
+from archiver.services.access import Scope
+
+_LIST_COLUMNS = """m.id, encode(m.sha256, 'hex') AS sha256, m.sort_at AS date, m.sender, m.sender_name, m.subject, m.size_bytes,
+    m.has_attachments, m.thread_id, m.search_state"""
+_THREAD_MOST = 500
+
+
+@dataclass(frozen=True, slots=True)
+class MessageRow:
+    id: UUID
+    sha256: str
+    date: datetime
+    sender: str | None
+    sender_name: str | None
+    subject: str | None
+    size_bytes: int
+    has_attachments: bool
+    thread_id: UUID | None
+    search_state: str
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    id: UUID
+    mailbox_id: UUID
+    mailbox: str
+    source: str
+    folder: str
+    flags: list[str]
+    labels: list[str]
+    received_at: datetime | None
+    archived_at: datetime
+    gone_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class ParticipantRow:
+    role: str
+    address: str
+    name: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class MessageDetail:
+    message: MessageRow
+    internet_message_id: str | None
+    in_reply_to: str | None
+    sent_at: datetime | None
+    received_at: datetime | None
+    date_origin: str
+    archived_at: datetime
+    defects: list[Any]
+    participants: list[ParticipantRow]
+    copies: list[Copy]
+
+
+@dataclass(frozen=True, slots=True)
+class MailboxRow:
+    id: UUID
+    address: str
+    display_name: str | None
+    source: str
+    copies: int
+    folders: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a list goes on."""
+
+    date: datetime
+    id: UUID
+
+
+def listed(
+    connection: Connection, scope: Scope, *, folder: str | None = None, below: Place | None = None, most: int = 50
+) -> list[MessageRow]:
+    """Newest first. `folder` makes sense with a scope of one mailbox."""
+    where = ["true"]
+    values: dict[str, Any] = {**scope.values(), "most": most}
+    if below is not None:
+        where.append("(m.sort_at, m.id) < (:below_date, :below_id)")
+        values |= {"below_date": below.date, "below_id": below.id}
+    condition = scope.copies("sc")
+    if folder is not None:
+        condition += " AND sc.folder = :folder"
+        values["folder"] = folder
+    statement = text(
+        f"SELECT {_LIST_COLUMNS} FROM messages m WHERE {' AND '.join(where)}"  # noqa: S608
+        f" AND EXISTS (SELECT 1 FROM message_copies sc WHERE sc.message_id = m.id AND {condition})"
+        " ORDER BY m.sort_at DESC, m.id DESC LIMIT :most"
+    )
+    return [MessageRow(*row) for row in connection.execute(statement, values)]
+
+
+def detail(connection: Connection, scope: Scope, message_id: UUID) -> MessageDetail:
+    statement = text(
+        f"SELECT {_LIST_COLUMNS}, m.internet_message_id, m.in_reply_to, m.sent_at, m.received_at, m.date_origin, m.archived_at,"  # noqa: S608
+        f" m.defects FROM messages m WHERE m.id = :id AND {scope.messages('m')}"
+    )
+    row = connection.execute(statement, {"id": message_id, **scope.values()}).first()
+    if row is None:
+        raise NotFound(f"there is no message {message_id}")
+    people = connection.execute(
+        text("SELECT role, address, name FROM participants WHERE message_id = :id ORDER BY position LIMIT 2000"),
+        {"id": message_id},
+    )
+    return MessageDetail(
+        message=MessageRow(*row[:10]),
+        internet_message_id=row.internet_message_id,
+        in_reply_to=row.in_reply_to,
+        sent_at=row.sent_at,
+        received_at=row.received_at,
+        date_origin=row.date_origin,
+        archived_at=row.archived_at,
+        defects=row.defects,
+        participants=[ParticipantRow(*one) for one in people],
+        copies=copies(connection, scope, message_id),
+    )
+
+
+def copies(connection: Connection, scope: Scope, message_id: UUID) -> list[Copy]:
+    """The places that the scope sees; at least one, or there is no such message."""
+    statement = text(
+        "SELECT c.id, c.mailbox_id, b.address, s.name, c.folder, c.flags, c.labels, c.received_at, c.created_at, c.gone_at"  # noqa: S608
+        " FROM message_copies c JOIN mailboxes b ON b.id = c.mailbox_id JOIN ingestion_sources s ON s.id = b.source_id"
+        f" WHERE c.message_id = :id AND {scope.copies('c')} ORDER BY lower(b.address), c.folder, c.id LIMIT 1000"
+    )
+    found = [Copy(*row) for row in connection.execute(statement, {"id": message_id, **scope.values()})]
+    if not found:
+        raise NotFound(f"there is no message {message_id}")
+    return found
+
+
+def thread(connection: Connection, scope: Scope, message_id: UUID) -> list[MessageRow]:
+    """The conversation, oldest first, as far as it is seen."""
+    asked = connection.execute(
+        text(f"SELECT m.thread_id FROM messages m WHERE m.id = :id AND {scope.messages('m')}"),  # noqa: S608
+        {"id": message_id, **scope.values()},
+    ).first()
+    if asked is None:
+        raise NotFound(f"there is no message {message_id}")
+    which = "m.thread_id = :thread_id" if asked.thread_id is not None else "m.id = :id"
+    statement = text(
+        f"SELECT {_LIST_COLUMNS} FROM messages m WHERE {which} AND {scope.messages('m')}"  # noqa: S608
+        " ORDER BY m.sort_at, m.id LIMIT :most"
+    )
+    values = {"id": message_id, "thread_id": asked.thread_id, "most": _THREAD_MOST, **scope.values()}
+    return [MessageRow(*row) for row in connection.execute(statement, values)]
+
+
+def mailboxes(connection: Connection, scope: Scope, *, after: str = "", most: int = 100) -> list[MailboxRow]:
+    """Those that the scope sees, by address, with their folders."""
+    visible = "true" if scope.mailboxes is None else "b.id = ANY(:scope_mailboxes)"
+    statement = text(
+        "SELECT b.id, b.address, b.display_name, s.name FROM mailboxes b JOIN ingestion_sources s ON s.id = b.source_id"  # noqa: S608
+        f" WHERE {visible} AND (lower(b.address) || ' ' || b.id) > :after ORDER BY lower(b.address) || ' ' || b.id LIMIT :most"
+    )
+    rows = connection.execute(statement, {**scope.values(), "after": after, "most": most}).all()
+    counted: dict[UUID, dict[str, int]] = {row.id: {} for row in rows}
+    folders = text(
+        "SELECT mailbox_id, folder, count(*) AS n FROM message_copies WHERE mailbox_id = ANY(:ids) AND deleted_at IS NULL"
+        " GROUP BY 1, 2 ORDER BY 1, 2"
+    )
+    for row in connection.execute(folders, {"ids": list(counted)}):
+        counted[row.mailbox_id][row.folder] = row.n
+    return [
+        MailboxRow(row.id, row.address, row.display_name, row.name, sum(counted[row.id].values()), counted[row.id])
+        for row in rows
+    ]
+
+
+def visible_hash(connection: Connection, scope: Scope, message_id: UUID) -> tuple[bytes, int]:
+    """SHA-256 and size of a message that the scope sees."""
+    row = connection.execute(
+        text(f"SELECT m.sha256, m.size_bytes FROM messages m WHERE m.id = :id AND {scope.messages('m')}"),  # noqa: S608
+        {"id": message_id, **scope.values()},
+    ).first()
+    if row is None:
+        raise NotFound(f"there is no message {message_id}")
+    return bytes(row.sha256), int(row.size_bytes)
+
+
+def stretch(pieces: Iterator[bytes], start: int, end: int) -> Iterator[bytes]:
+    """The bytes from `start` to before `end`. All pieces are taken when the end is the end, so that damage is noticed."""
+    at = 0
+    for piece in pieces:
+        if at + len(piece) > start and at < end:
+            yield piece[max(0, start - at) : end - at]
+        at += len(piece)
+        if at > end:
+            return

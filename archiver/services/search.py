@@ -1,0 +1,219 @@
+"""Searching as somebody who may see certain mailboxes: the filter says which, and the rows are asked again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, tzinfo
+from itertools import islice
+from typing import Any, Final
+from uuid import UUID
+
+from sqlalchemy import Engine, text
+
+from archiver.config import Settings
+from archiver.errors import UsageError
+from archiver.search.asking import Asker, narrowed
+from archiver.search.client import make_client
+from archiver.search.query.compiler import Search, compile_query
+from archiver.search.query.parser import parse
+from archiver.search.snippets import FIRST_LOOK, SECOND_LOOK, Marked, Snippet, first_snippet, second_snippet
+from archiver.services.access import EVERYTHING, Scope
+from archiver.services.search_facets import FACETS, Facets, FacetValue
+from archiver.services.search_names import DatabaseNames
+
+SORTS: Final = {"newest": "order:desc", "oldest": "order:asc", "best": None}
+MAX_LIMIT: Final = 1_000
+_REMEMBERED_SECONDS: Final = 5.0
+_ID_BATCH: Final = 1_000
+
+# Each of them with what the scope sees (Scope.messages, Scope.copies).
+_ROWS = """
+    SELECT m.id, m.sha256, m.sort_at, m.sender, m.sender_name, m.subject, m.size_bytes, m.has_attachments, m.thread_id,
+        m.search_state
+    FROM messages m WHERE m.id = ANY(:ids) AND {seen}"""
+_COPIES = """
+    SELECT c.message_id, b.address AS mailbox, c.folder, c.labels FROM message_copies c JOIN mailboxes b ON b.id = c.mailbox_id
+    WHERE c.message_id = ANY(:ids) AND {seen} ORDER BY b.address, c.folder, c.id"""
+_VISIBLE_IDS = "SELECT m.id FROM messages m WHERE m.id = ANY(:ids) AND {seen}"
+_NOT_SEARCHABLE = """
+    WITH unsearched AS (SELECT m.search_state, m.search_reasons FROM messages m WHERE m.search_state <> 'full' AND {seen})
+    SELECT search_state AS state, NULL AS reason, count(*) AS messages FROM unsearched GROUP BY search_state
+    UNION ALL
+    SELECT search_state, coalesce(r ->> 'state', r #>> '{{}}'), count(*)
+    FROM unsearched, jsonb_array_elements(search_reasons) AS r GROUP BY 1, 2"""
+_ADDRESSES = text("SELECT id, address FROM mailboxes WHERE id = ANY(:ids)")
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A message that was found, as far as this user may see it."""
+
+    id: UUID
+    sha256: str
+    date: datetime
+    sender: str | None
+    sender_name: str | None
+    subject: Marked
+    passage: Marked
+    found_in: str | None
+    """The attachment, and its page, that the passage is from; None: the mail itself."""
+    size_bytes: int
+    has_attachments: bool
+    thread_id: UUID | None
+    search_state: str
+    copies: tuple[Mapping[str, Any], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NotSearchable:
+    """Messages of this scope that are not in the index, or not with all of their text: by state, and by reason."""
+
+    states: Mapping[str, int] = field(default_factory=dict)
+    reasons: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    hits: tuple[Hit, ...]
+    total: int
+    total_is_lower_bound: bool
+    facets: Mapping[str, list[FacetValue]]
+    not_searchable: NotSearchable
+
+
+class MailSearch:
+    """Made once for a process. Safe to use from several threads."""
+
+    def __init__(self, engine: Engine, asker: Asker) -> None:
+        self._engine = engine
+        self._asker = asker
+        self._names = DatabaseNames(engine)
+        self._not_searchable: dict[Scope, tuple[float, NotSearchable]] = {}
+
+    def search(
+        self,
+        query: str,
+        scope: Scope = EVERYTHING,
+        *,
+        sort: str = "newest",
+        offset: int = 0,
+        limit: int = 20,
+        facets: Sequence[str] = (),
+        zone: tzinfo = UTC,
+        now: datetime | None = None,
+    ) -> Results:
+        """One page. Raises QueryError, with the place, for what can't be understood or answered."""
+        if sort not in SORTS or offset < 0 or not 0 <= limit <= MAX_LIMIT or not set(facets) <= set(FACETS):
+            raise UsageError(f"a search has sort {' | '.join(SORTS)}, an offset, a limit up to {MAX_LIMIT}, facets {FACETS}")
+        searches, is_cut = self._searches(query, scope, zone, now)
+        reader = Facets(self._asker, self._names, scope.mailboxes, zone, self._addresses)
+        found = self._asker.page(searches, SORTS[sort], offset, limit, FIRST_LOOK, reader.attributes(facets))
+        hits = self._hits(found.hits, scope)
+        return Results(
+            hits,
+            max(0, found.counted.total - (len(found.hits) - len(hits))),
+            is_cut or found.counted.is_lower_bound,
+            reader.read(facets, found.counted, searches),
+            self.not_searchable(scope),
+        )
+
+    def message_ids(
+        self, query: str, scope: Scope = EVERYTHING, *, zone: tzinfo = UTC, now: datetime | None = None
+    ) -> Iterator[UUID]:
+        """All messages that a query finds, each once, without an end other than the last one. Raises before the first.
+
+        Words have to be exact here: nobody exports, restores or deletes what only looks similar.
+        """
+        searches, is_cut = self._searches(query, scope, zone, now, exact=True)
+        if is_cut:
+            raise UsageError(f"{query}: finds more than can be listed with certainty; narrow it, or use single words")
+        return self._visible(self._asker.ids(searches), scope)
+
+    def not_searchable(self, scope: Scope) -> NotSearchable:
+        """Counted at most every few seconds for each scope."""
+        known = self._not_searchable.get(scope)
+        if known is not None and time.monotonic() - known[0] < _REMEMBERED_SECONDS:
+            return known[1]
+        with self._engine.connect() as connection:
+            seen = "true" if scope.mailboxes is None else scope.messages()
+            rows = connection.execute(text(_NOT_SEARCHABLE.format(seen=seen)), scope.values()).all()
+        reasons: dict[str, int] = {}
+        for row in rows:
+            if row.reason is not None:
+                reasons[row.reason] = reasons.get(row.reason, 0) + row.messages
+        found = NotSearchable({row.state: row.messages for row in rows if row.reason is None}, reasons)
+        if len(self._not_searchable) > 1_000:
+            self._not_searchable.clear()
+        self._not_searchable[scope] = time.monotonic(), found
+        return found
+
+    def _searches(
+        self, query: str, scope: Scope, zone: tzinfo, now: datetime | None, *, exact: bool = False
+    ) -> tuple[list[Search], bool]:
+        tree = parse(query, (now or datetime.now(UTC)).replace(microsecond=0), zone)
+        return self._asker.joined(compile_query(tree, query, self._names, scope.mailboxes, exact=exact))
+
+    def _hits(self, found: Sequence[tuple[Search, Mapping[str, Any]]], scope: Scope) -> tuple[Hit, ...]:
+        snippets = self._snippets(found)
+        ids = [UUID(hit["id"]) for _, hit in found]
+        if not ids:
+            return ()
+        values = {"ids": ids, **scope.values()}
+        copies: dict[UUID, list[Mapping[str, Any]]] = {}
+        with self._engine.connect() as connection:
+            rows = {row.id: row for row in connection.execute(text(_ROWS.format(seen=scope.messages())), values)}
+            for row in connection.execute(text(_COPIES.format(seen=scope.copies())), values):
+                place = {"mailbox": row.mailbox, "folder": row.folder, "labels": row.labels}
+                copies.setdefault(row.message_id, []).append(place)
+        return tuple(
+            _hit(rows[message_id], snippets[str(message_id)], tuple(copies.get(message_id, ())))
+            for message_id in ids
+            if message_id in rows
+        )
+
+    def _snippets(self, found: Sequence[tuple[Search, Mapping[str, Any]]]) -> dict[str, Snippet]:
+        snippets = {hit["id"]: first_snippet(hit, has_text=search.finds_text) for search, hit in found}
+        unsure: dict[Search, list[str]] = {}
+        for search, hit in found:
+            if not snippets[hit["id"]].is_sure and not search.attributes:
+                unsure.setdefault(search, []).append(hit["id"])
+        looks = [narrowed(search, f"id IN [{', '.join(ids)}]") for search, ids in unsure.items()]
+        for hit in self._asker.shown(looks, SECOND_LOOK):
+            snippets[hit["id"]] = second_snippet(snippets[hit["id"]], hit)
+        return snippets
+
+    def _visible(self, ids: Iterator[str], scope: Scope) -> Iterator[UUID]:
+        while wanted := [UUID(one) for one in islice(ids, _ID_BATCH)]:
+            with self._engine.connect() as connection:
+                statement = text(_VISIBLE_IDS.format(seen=scope.messages()))
+                seen = set(connection.execute(statement, {"ids": wanted, **scope.values()}).scalars())
+            yield from (one for one in wanted if one in seen)
+
+    def _addresses(self, ids: Sequence[UUID]) -> dict[UUID, str]:
+        with self._engine.connect() as connection:
+            known = {row.id: row.address for row in connection.execute(_ADDRESSES, {"ids": list(ids)})}
+        return {one: known[one] for one in ids if one in known}
+
+
+def open_search(settings: Settings, engine: Engine) -> MailSearch:
+    return MailSearch(engine, Asker(lambda: make_client(settings)))
+
+
+def _hit(row: Any, snippet: Snippet, copies: tuple[Mapping[str, Any], ...]) -> Hit:
+    return Hit(
+        id=row.id,
+        sha256=bytes(row.sha256).hex(),
+        date=row.sort_at,
+        sender=row.sender,
+        sender_name=row.sender_name,
+        subject=snippet.subject if snippet.subject.text == row.subject else Marked(row.subject or ""),
+        passage=snippet.passage,
+        found_in=snippet.found_in,
+        size_bytes=row.size_bytes,
+        has_attachments=row.has_attachments,
+        thread_id=row.thread_id,
+        search_state=row.search_state,
+        copies=copies,
+    )

@@ -1,0 +1,132 @@
+"""Facets: how many of the hits each sender, year, folder, … has. Nobody sees a name from a mailbox of others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, tzinfo
+from typing import Final
+from uuid import UUID
+
+from archiver.search.asking import Asker, Counted, narrowed
+from archiver.search.document import INDEX_SETTINGS
+from archiver.search.query.compiler import Search
+from archiver.search.tokens import copy_token, year_of
+from archiver.services.search_names import DatabaseNames
+
+FACETS: Final = ("sender", "domain", "year", "folder", "label", "type", "mailbox")
+SHOWN: Final = 20
+
+_FULL: Final = INDEX_SETTINGS["faceting"]["maxValuesPerFacet"]
+_RECOUNTED: Final = 50
+_PLAIN: Final = {"sender": "sender", "domain": "domain", "type": "kinds"}
+
+
+@dataclass(frozen=True, slots=True)
+class FacetValue:
+    value: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Facets:
+    """Reads the counts of an answer for one user: what may be seen, in which zone."""
+
+    asker: Asker
+    names: DatabaseNames
+    mailboxes: frozenset[UUID] | None
+    zone: tzinfo
+    addresses: Callable[[Sequence[UUID]], Mapping[UUID, str]]
+
+    def attributes(self, wanted: Sequence[str]) -> list[str]:
+        """What the engine has to count: folders and labels of some mailboxes need the mailboxes too."""
+        by_copy = ["mailbox"] if self.mailboxes is not None and {"folder", "label"} & set(wanted) else []
+        return list(dict.fromkeys([*map(self._attribute, wanted), *by_copy]))
+
+    def read(self, wanted: Iterable[str], counted: Counted, searches: Sequence[Search]) -> dict[str, list[FacetValue]]:
+        return {name: self._read(name, counted, searches) for name in wanted}
+
+    def _attribute(self, name: str) -> str:
+        if name in ("folder", "label") and self.mailboxes is None:
+            return f"any_{name}"
+        return _PLAIN.get(name, name)
+
+    def _read(self, name: str, counted: Counted, searches: Sequence[Search]) -> list[FacetValue]:
+        counts = counted.facets.get(self._attribute(name), {})
+        if name == "year":
+            found = self._years(counts, searches)
+            return [FacetValue(value, found[value]) for value in sorted(found, reverse=True)]
+        if name == "mailbox":
+            counts = self._mailboxes(counts, searches)
+        elif name in ("folder", "label") and self.mailboxes is not None:
+            counts = self._places(name, counts, searches, self.mailboxes, apart=self._are_apart(counted, self.mailboxes))
+        best = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:SHOWN]
+        return [FacetValue(_readable(value), count) for value, count in best if count]
+
+    def _are_apart(self, counted: Counted, mailboxes: frozenset[UUID]) -> bool:
+        """Whether no message is in two of the mailboxes, so that counts of each of them can be added."""
+        counts = counted.facets.get("mailbox", {})
+        return len(counts) < _FULL and sum(count for one, count in counts.items() if UUID(one) in mailboxes) == counted.total
+
+    def _years(self, counts: dict[str, int], searches: Sequence[Search]) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for value, count in counts.items():
+            year = f"{year_of(value, self.zone):04}"
+            found[year] = found.get(year, 0) + count
+        if len(counts) >= _FULL:
+            found = self._recounted({year: self._range(int(year)) for year in found}, searches)
+        return found
+
+    def _range(self, year: int) -> str:
+        start, end = (int(datetime(one, 1, 1, tzinfo=self.zone).timestamp()) for one in (year, year + 1))
+        return f"date >= {start} AND date < {end}"
+
+    def _mailboxes(self, counts: dict[str, int], searches: Sequence[Search]) -> dict[str, int]:
+        if self.mailboxes is not None and len(counts) >= _FULL:  # those of others may have crowded them out
+            counts = self._recounted({str(one): f'mailbox = "{one}"' for one in sorted(self.mailboxes)[:_RECOUNTED]}, searches)
+        by_id = {UUID(value): count for value, count in counts.items()}
+        if self.mailboxes is not None:
+            by_id = {one: count for one, count in by_id.items() if one in self.mailboxes}
+        best = sorted(by_id, key=lambda one: -by_id[one])[:SHOWN]
+        return {address: by_id[one] for one, address in self.addresses(best).items()}
+
+    def _places(
+        self, name: str, counts: dict[str, int], searches: Sequence[Search], mailboxes: frozenset[UUID], *, apart: bool
+    ) -> dict[str, int]:
+        """Folders of the mailboxes that may be seen, by name. A name that several of them have is counted once more."""
+        if len(counts) >= _FULL:
+            look_up = self.names.folders if name == "folder" else self.names.labels
+            values = look_up("*", mailboxes, _RECOUNTED)
+            return self._recounted({value: _among(name, mailboxes, [value]) for value in values}, searches)
+        found: dict[str, int] = {}
+        spellings: dict[str, list[str]] = {}
+        for value, count in counts.items():
+            mailbox, _, place = value.partition("/")
+            if UUID(mailbox) in mailboxes:
+                found[place] = found.get(place, 0) + count
+                spellings.setdefault(place, []).append(value)
+        if apart:
+            return found
+        several = [place for place in sorted(found, key=lambda one: -found[one])[:_RECOUNTED] if len(spellings[place]) > 1]
+        conditions = {place: f"{name} IN [{_list(spellings[place])}]" for place in several}
+        return {**found, **self._recounted(conditions, searches)}
+
+    def _recounted(self, conditions: Mapping[str, str], searches: Sequence[Search]) -> dict[str, int]:
+        asked = [narrowed(search, condition) for condition in conditions.values() for search in searches]
+        totals = iter(self.asker.totals(asked))
+        return {value: sum(next(totals) for _ in searches) for value in conditions}
+
+
+def _among(name: str, mailboxes: Iterable[UUID], values: Iterable[str]) -> str:
+    return f"{name} IN [{_list(copy_token(mailbox, value) for mailbox in mailboxes for value in values)}]"
+
+
+def _list(values: Iterable[str]) -> str:
+    return ", ".join(f'"{value}"' for value in values)
+
+
+def _readable(value: str) -> str:
+    """A token as it was written."""
+    for sign in "\"'\\%":
+        value = value.replace(f"%{ord(sign):02x}", sign)
+    return value

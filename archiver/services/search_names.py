@@ -1,0 +1,76 @@
+"""Names in queries that only the database knows: addresses that fit a pattern, mailboxes, sources, folders, labels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from sqlalchemy import Engine, text
+
+# From one address to the next by the index: mail has far fewer addresses than participants.
+_ADDRESSES = text("""
+    WITH RECURSIVE known AS (
+        (SELECT left(address, 320) AS address FROM participants ORDER BY left(address, 320) LIMIT 1)
+        UNION ALL
+        SELECT (SELECT left(p.address, 320) FROM participants p WHERE left(p.address, 320) > known.address
+                ORDER BY left(p.address, 320) LIMIT 1)
+        FROM known WHERE known.address IS NOT NULL)
+    SELECT address FROM known WHERE address LIKE :pattern AND address LIKE '%@%'
+    AND (CAST(:mailboxes AS uuid[]) IS NULL OR EXISTS (
+        SELECT 1 FROM participants p JOIN message_copies c ON c.message_id = p.message_id
+        WHERE left(p.address, 320) = known.address AND c.deleted_at IS NULL AND c.mailbox_id = ANY(:mailboxes)))
+    LIMIT :limit""")
+_MAILBOXES = text("""
+    SELECT id FROM mailboxes
+    WHERE lower(address) LIKE :pattern OR split_part(lower(address), '@', 1) LIKE :pattern OR CAST(id AS text) = :name""")
+_SOURCES = text("""
+    SELECT s.id, b.id AS mailbox_id FROM ingestion_sources s LEFT JOIN mailboxes b ON b.source_id = s.id
+    WHERE lower(s.name) LIKE :pattern OR CAST(s.id AS text) = :name""")
+_FOLDERS = text("""
+    SELECT DISTINCT folder FROM message_copies WHERE deleted_at IS NULL AND lower(folder) LIKE :pattern
+    AND (CAST(:mailboxes AS uuid[]) IS NULL OR mailbox_id = ANY(:mailboxes)) ORDER BY folder LIMIT :limit""")
+_LABELS = text("""
+    SELECT DISTINCT label FROM message_copies, unnest(labels) AS label WHERE deleted_at IS NULL AND lower(label) LIKE :pattern
+    AND (CAST(:mailboxes AS uuid[]) IS NULL OR mailbox_id = ANY(:mailboxes)) ORDER BY label LIMIT :limit""")
+
+
+class DatabaseNames:
+    """Looks names up when a query has them, never before."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def addresses(self, pattern: str, mailboxes: frozenset[UUID] | None, limit: int) -> Sequence[str]:
+        return self._column(_ADDRESSES, pattern=_like(pattern), mailboxes=_array(mailboxes), limit=limit)
+
+    def mailboxes(self, name: str) -> frozenset[UUID]:
+        with self._engine.connect() as connection:
+            return frozenset(connection.execute(_MAILBOXES, {"pattern": _like(name), "name": name.lower()}).scalars())
+
+    def sources(self, name: str) -> dict[UUID, frozenset[UUID]]:
+        with self._engine.connect() as connection:
+            rows = connection.execute(_SOURCES, {"pattern": _like(name), "name": name.lower()}).all()
+        found: dict[UUID, set[UUID]] = {}
+        for row in rows:
+            found.setdefault(row.id, set()).update([row.mailbox_id] if row.mailbox_id else [])
+        return {source: frozenset(mailboxes) for source, mailboxes in found.items()}
+
+    def folders(self, pattern: str, mailboxes: frozenset[UUID] | None, limit: int) -> Sequence[str]:
+        return self._column(_FOLDERS, pattern=_like(pattern), mailboxes=_array(mailboxes), limit=limit)
+
+    def labels(self, pattern: str, mailboxes: frozenset[UUID] | None, limit: int) -> Sequence[str]:
+        return self._column(_LABELS, pattern=_like(pattern), mailboxes=_array(mailboxes), limit=limit)
+
+    def _column(self, statement: object, **values: object) -> Sequence[str]:
+        with self._engine.connect() as connection:
+            return connection.execute(statement, values).scalars().all()  # type: ignore[call-overload, no-any-return]
+
+
+def _array(mailboxes: frozenset[UUID] | None) -> list[UUID] | None:
+    return None if mailboxes is None else sorted(mailboxes)
+
+
+def _like(pattern: str) -> str:
+    """`*` for any characters; all others stand for themselves."""
+    escaped = pattern.lower().replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+    return escaped.replace("*", "%")

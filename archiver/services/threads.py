@@ -1,0 +1,202 @@
+"""Keeps each message in the right thread, in whatever order they arrive: a late parent joins the threads of its children.
+
+All ids that a message carries, its own and those that it answers to, belong to one thread (`thread_links`). A message that
+shares none of them may still belong to one by its subject (archiver.mail.threads). Threads only ever grow together, so the
+order does not matter; they know nothing of sources, so one thread goes across all of them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Protocol
+from uuid import UUID
+
+from sqlalchemy import Connection, text
+
+from archiver.mail.threads import FALLBACK_DAYS, ThreadKeys, normalise_subject
+from archiver.services import batch_sql as sql
+
+_MOST_PARENTS = 50
+_MOST_NEAR = 200
+"""Messages of one subject within the time that are looked at for one message."""
+
+# One at a time joins threads; those who write what was joined (services.indexing) hold it together.
+_ALONE = text("SELECT pg_advisory_xact_lock(hashtextextended('archiver:threads', 0))")
+_TOGETHER = text("SELECT pg_advisory_xact_lock_shared(hashtextextended('archiver:threads', 0))")
+
+_LINKS = text("SELECT key, thread_id FROM thread_links WHERE key = ANY(:keys)")
+_ADD_LINKS = """
+    INSERT INTO thread_links (key, thread_id)
+    SELECT k, t FROM json_to_recordset(%(rows)s::json) AS x(k uuid, t uuid) ON CONFLICT DO NOTHING"""
+_MOVE_LINKS = """
+    UPDATE thread_links SET thread_id = x.w FROM json_to_recordset(%(rows)s::json) AS x(l uuid, w uuid) WHERE thread_id = x.l"""
+_MOVE_MESSAGES = """
+    UPDATE messages SET thread_id = moved.w, index_version = index_version + 1
+    FROM (SELECT m.id, x.w FROM json_to_recordset(%(rows)s::json) AS x(l uuid, w uuid) JOIN messages m ON m.thread_id = x.l
+          ORDER BY m.id FOR NO KEY UPDATE OF m) AS moved
+    WHERE messages.id = moved.id"""
+_NEAR = """
+    SELECT x.i AS id, near.id AS near_id
+    FROM json_to_recordset(%(rows)s::json) AS x(i uuid, k uuid, at timestamptz), LATERAL (
+        SELECT m.id FROM messages m WHERE m.thread_subject = x.k AND m.id <> x.i AND m.sort_at
+            BETWEEN x.at - make_interval(days => %(days)s) AND x.at + make_interval(days => %(days)s)
+        LIMIT %(most)s) AS near"""
+_DETAILS = text("""
+    SELECT m.id, m.internet_message_id, m.in_reply_to, m.reference_ids, m.subject, m.sort_at,
+        ARRAY(SELECT p.address FROM participants p WHERE p.message_id = m.id AND p.address <> '' LIMIT 1000) AS people,
+        ARRAY(SELECT c.mailbox_id FROM message_copies c WHERE c.message_id = m.id AND c.deleted_at IS NULL) AS mailboxes
+    FROM messages m WHERE m.id = ANY(:ids)""")
+
+
+class Threadable(Protocol):
+    """A row of messages, as far as it matters here."""
+
+    @property
+    def id(self) -> UUID: ...
+    @property
+    def internet_message_id(self) -> str | None: ...
+    @property
+    def in_reply_to(self) -> str | None: ...
+    @property
+    def reference_ids(self) -> list[str]: ...
+    @property
+    def subject(self) -> str | None: ...
+    @property
+    def sort_at(self) -> datetime: ...
+
+
+def subject_key(subject: str | None) -> UUID | None:
+    """For `messages.thread_subject`, which comes with the message. Replies have another key than what they
+    answer to, so that the thousandth issue of a newsletter need not look at the others."""
+    normalised, is_reply = normalise_subject(subject or "")
+    return _subject_key(normalised, is_reply=is_reply) if normalised else None
+
+
+def hold_threads(connection: Connection) -> None:
+    """Until the end of the transaction no thread is joined to another."""
+    connection.execute(_TOGETHER)
+
+
+def own_key(message: Threadable) -> UUID:
+    """The key under which `thread_links` always has the message's own thread."""
+    return _hashed(message.internet_message_id) if message.internet_message_id else message.id
+
+
+def join_threads(connection: Connection, messages: Sequence[Threadable]) -> dict[UUID, UUID]:
+    """The thread of each. Messages that another thread takes in are moved, and their documents are due again.
+
+    To be called in a transaction that holds no lock on a message.
+    """
+    connection.execute(_ALONE)
+    keys = {message.id: (own_key(message), *map(_hashed, _parents(message))) for message in messages}
+    pairs = _subject_pairs(connection, messages)
+    asked = {key for listed in keys.values() for key in listed} | {key for pair in pairs for key in pair}
+    known: dict[UUID, UUID] = {row.key: row.thread_id for row in connection.execute(_LINKS, {"keys": sorted(asked)})}
+    components = _Components()
+    for listed in keys.values():
+        for key in listed:
+            components.join(listed[0], key)
+    for first, second in pairs:
+        components.join(first, second)
+    first_of_thread: dict[UUID, UUID] = {}
+    for key, thread in known.items():
+        components.join(first_of_thread.setdefault(thread, key), key)
+    threads = _choose(components, known, keys)
+    _write(connection, components, threads, known, asked)
+    return {message_id: threads[components.find(listed[0])] for message_id, listed in keys.items()}
+
+
+def _choose(components: _Components, known: dict[UUID, UUID], keys: dict[UUID, tuple[UUID, ...]]) -> dict[UUID, UUID]:
+    """For each component the smallest thread that is there, or a new one, named after a message of it."""
+    threads: dict[UUID, UUID] = {}
+    for key, thread in known.items():
+        root = components.find(key)
+        threads[root] = min(thread, threads.get(root, thread))
+    for message_id in sorted(keys):
+        threads.setdefault(components.find(keys[message_id][0]), message_id)
+    return threads
+
+
+def _write(
+    connection: Connection,
+    components: _Components,
+    threads: dict[UUID, UUID],
+    known: dict[UUID, UUID],
+    asked: Iterable[UUID],
+) -> None:
+    moves = {thread: threads[components.find(key)] for key, thread in known.items()}
+    moved = [{"l": loser, "w": winner} for loser, winner in sorted(moves.items()) if loser != winner]
+    if moved:
+        sql.run(connection, _MOVE_LINKS, rows=sql.rows(moved))
+        sql.run(connection, _MOVE_MESSAGES, rows=sql.rows(moved))
+    added = [
+        {"k": key, "t": threads[components.find(key)]}
+        for key in sorted(set(asked) - known.keys())
+        if components.find(key) in threads
+    ]
+    if added:
+        sql.run(connection, _ADD_LINKS, rows=sql.rows(added))
+
+
+def _subject_pairs(connection: Connection, messages: Sequence[Threadable]) -> list[tuple[UUID, UUID]]:
+    """Messages that belong together by their subject, as pairs of own keys."""
+    wanted = []
+    for message in messages:
+        subject, is_reply = normalise_subject(message.subject or "")
+        for kind in ((True, False) if is_reply else (True,)) if subject else ():
+            wanted.append({"i": message.id, "k": _subject_key(subject, is_reply=kind), "at": message.sort_at})
+    near = sql.run(connection, _NEAR, rows=sql.rows(wanted), days=FALLBACK_DAYS, most=_MOST_NEAR) if wanted else []
+    if not near:
+        return []
+    ids = sorted({row.id for row in near} | {row.near_id for row in near})
+    rows = {row.id: row for row in connection.execute(_DETAILS, {"ids": ids})}
+    read = {row.id: _thread_keys(row) for row in rows.values()}
+    pairs = []
+    for first, second in ((row.id, row.near_id) for row in near):
+        if first not in rows or second not in rows:  # deleted meanwhile
+            continue
+        same_mailbox = not set(rows[first].mailboxes).isdisjoint(rows[second].mailboxes)
+        if same_mailbox and read[first].may_join(read[second], rows[first].sort_at - rows[second].sort_at):
+            pairs.append((own_key(rows[first]), own_key(rows[second])))
+    return pairs
+
+
+def _thread_keys(row: Threadable) -> ThreadKeys:
+    subject, is_reply = normalise_subject(row.subject or "")
+    people = frozenset(getattr(row, "people", ()))
+    return ThreadKeys(row.internet_message_id or "", tuple(_parents(row)), subject, is_reply, people)
+
+
+def _parents(message: Threadable) -> list[str]:
+    """Of a long list the first, which began the thread, and the last ones: whoever names a thousand threads joins few."""
+    references = message.reference_ids
+    if len(references) > _MOST_PARENTS:
+        references = [*references[:5], *references[5 - _MOST_PARENTS :]]
+    return [parent for parent in dict.fromkeys((message.in_reply_to, *references)) if parent]
+
+
+def _subject_key(normalised: str, *, is_reply: bool) -> UUID:
+    return _hashed(f"{'reply' if is_reply else 'subject'}:{normalised}")
+
+
+def _hashed(value: str) -> UUID:
+    return UUID(bytes=hashlib.sha256(value.encode("utf-8", "replace")).digest()[:16])
+
+
+class _Components:
+    """Which keys belong together (union and find)."""
+
+    def __init__(self) -> None:
+        self._parent: dict[UUID, UUID] = {}
+
+    def find(self, key: UUID) -> UUID:
+        parent = self._parent.setdefault(key, key)
+        while parent != (above := self._parent[parent]):
+            self._parent[key] = above
+            key, parent = parent, above
+        return parent
+
+    def join(self, first: UUID, second: UUID) -> None:
+        self._parent[self.find(second)] = self.find(first)

@@ -1,0 +1,78 @@
+"""Pauses after failed sign-ins, by account and by client address. They are the same whether or not there is such an account."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from ipaddress import IPv6Address, ip_address, ip_network
+
+from sqlalchemy import Engine, text
+
+from archiver.errors import TooMany
+
+# A try is counted before it is made, so that many at once are not free. One that comes during a pause changes nothing.
+_TAKE = text("""
+    INSERT INTO sign_in_pauses AS p (key, failures) VALUES (:key, 1)
+    ON CONFLICT (key) DO UPDATE SET
+        failures = CASE WHEN p.last_failed_at < now() - interval '1 day' THEN 1 ELSE least(p.failures + 1, 1000) END,
+        last_failed_at = now(),
+        blocked_until = CASE WHEN p.last_failed_at < now() - interval '1 day' OR p.failures < :free THEN now()
+                        ELSE now() + make_interval(secs => least(:longest, power(2, least(p.failures - :free, 20)))) END
+    WHERE p.blocked_until <= clock_timestamp() RETURNING 1""")
+_LEFT = text("SELECT ceil(extract(epoch FROM blocked_until - clock_timestamp())) FROM sign_in_pauses WHERE key = :key")
+_FORGET = text("DELETE FROM sign_in_pauses WHERE key = :key")
+_GIVE_BACK = text("UPDATE sign_in_pauses SET failures = greatest(failures - 1, 0) WHERE key = :key")
+_TIDY = text("DELETE FROM sign_in_pauses WHERE last_failed_at < now() - interval '2 days'")
+
+
+@dataclass(frozen=True, slots=True)
+class _Limit:
+    free: int
+    longest_seconds: float
+
+
+_ACCOUNT = _Limit(free=5, longest_seconds=60)
+"""Short, because anybody can make somebody else wait."""
+_ADDRESS = _Limit(free=20, longest_seconds=900)
+
+
+class Throttle:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def take(self, account: str, client_address: str | None) -> None:
+        """Before a try. Raises TooMany during a pause."""
+        self._take(_address_key(client_address), _ADDRESS)
+        self._take(_account_key(account), _ACCOUNT)
+
+    def take_address(self, client_address: str | None) -> None:
+        self._take(_address_key(client_address), _ADDRESS)
+
+    def succeeded(self, account: str, client_address: str | None) -> None:
+        """The account starts anew. The address gets one back only: one good account is no licence to try others."""
+        with self._engine.begin() as connection:
+            connection.execute(_FORGET, {"key": _account_key(account)})
+            connection.execute(_GIVE_BACK, {"key": _address_key(client_address)})
+            connection.execute(_TIDY)
+
+    def _take(self, key: str, limit: _Limit) -> None:
+        values = {"key": key, "free": limit.free, "longest": limit.longest_seconds}
+        with self._engine.begin() as connection:
+            if connection.execute(_TAKE, values).first() is None:
+                left = connection.execute(_LEFT, {"key": key}).scalar() or 1
+                raise TooMany("too many failed tries: wait before the next one", int(left))
+
+
+def _account_key(account: str) -> str:
+    return "account:" + hashlib.sha256(account.strip().lower().encode("utf-8", "replace")).hexdigest()
+
+
+def _address_key(client_address: str | None) -> str:
+    """IPv6 by /64, which is what one customer gets."""
+    try:
+        address = ip_address(client_address or "")
+    except ValueError:
+        return "address:unknown"
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is None:
+        return f"address:{ip_network((address, 64), strict=False)}"
+    return f"address:{address}"

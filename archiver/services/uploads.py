@@ -1,0 +1,204 @@
+"""Files on their way in, in pieces that may break off: what has arrived stays, and the next piece goes on from there."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import hmac
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import IO
+from uuid import UUID
+
+from sqlalchemy import Connection, Engine, text
+
+from archiver.config import Settings
+from archiver.errors import Conflict, NotFound, UsageError
+from archiver.mail.attachments import clean_name
+from archiver.models.ids import uuid7
+from archiver.models.states import Role, UploadState
+from archiver.secrets import Keyring
+from archiver.services import audit, imports, sources, users
+from archiver.services.principal import Principal
+from archiver.services.room import check_room
+from archiver.services.sources import Source
+
+_KEPT_DAYS = 7
+_ORPHAN_SECONDS = 3_600
+"""The file is there before its row is: one that is younger may be on its way in."""
+_PIECE_BYTES = 1 << 20
+_COLUMNS = "id, name, size_bytes, sha256, state, created_at"
+
+
+class TooLarge(UsageError):
+    code = "too_large"
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    id: UUID
+    name: str
+    size_bytes: int
+    sha256: bytes | None
+    state: UploadState
+    created_at: datetime
+
+
+def folder(settings: Settings) -> Path:
+    return settings.archiver_data / "uploads"
+
+
+def path_of(settings: Settings, upload_id: UUID) -> Path:
+    """By its id: no name that somebody gave is ever part of a path."""
+    return folder(settings) / f"{upload_id}.part"
+
+
+def begin(connection: Connection, settings: Settings, who: Principal, name: str, size_bytes: int, sha256: str | None) -> Upload:
+    """Raises NoRoom while the disk or the outbox is over its limit."""
+    if size_bytes > settings.upload_max_bytes:
+        raise TooLarge(f"{size_bytes:,} bytes are more than UPLOAD_MAX_BYTES ({settings.upload_max_bytes:,})")
+    check_room(settings, connection, more_bytes=size_bytes)
+    try:
+        digest = None if sha256 is None else bytes.fromhex(sha256)
+    except ValueError:
+        raise UsageError("sha256: expected 64 hexadecimal digits") from None
+    upload_id = uuid7()
+    folder(settings).mkdir(mode=0o700, parents=True, exist_ok=True)
+    path_of(settings, upload_id).touch(mode=0o600)
+    connection.execute(
+        text("INSERT INTO uploads (id, user_id, name, size_bytes, sha256) VALUES (:id, :user_id, :name, :size, :sha256)"),
+        {"id": upload_id, "user_id": who.user_id, "name": name.replace("\0", "")[:255], "size": size_bytes, "sha256": digest},
+    )
+    audit.record(connection, who, "upload.begun", "upload", upload_id, name=name, bytes=size_bytes)
+    return load(connection, who, upload_id)
+
+
+def load(connection: Connection, who: Principal, upload_id: UUID) -> Upload:
+    """One's own."""
+    statement = text(f"SELECT {_COLUMNS} FROM uploads WHERE id = :id AND user_id = :user_id")  # noqa: S608
+    row = connection.execute(statement, {"id": upload_id, "user_id": who.user_id}).first()
+    if row is None:
+        raise NotFound(f"there is no upload {upload_id}")
+    return Upload(**{**row._asdict(), "state": UploadState(row.state)})
+
+
+def listed(connection: Connection, who: Principal) -> list[Upload]:
+    statement = text(f"SELECT {_COLUMNS} FROM uploads WHERE user_id = :user_id ORDER BY id DESC LIMIT 500")  # noqa: S608
+    rows = connection.execute(statement, {"user_id": who.user_id})
+    return [Upload(**{**row._asdict(), "state": UploadState(row.state)}) for row in rows]
+
+
+def offset(settings: Settings, upload: Upload) -> int:
+    try:
+        return path_of(settings, upload.id).stat().st_size
+    except FileNotFoundError:
+        raise NotFound(f"there is no upload {upload.id}") from None
+
+
+@contextmanager
+def appending(settings: Settings, upload: Upload, at: int) -> Iterator[IO[bytes]]:
+    """The file, at its end, for one writer. Raises Conflict if `at` is not where it ends."""
+    if upload.state is not UploadState.RECEIVING:
+        raise Conflict("this upload is complete")
+    offset(settings, upload)
+    with path_of(settings, upload.id).open("r+b", buffering=0) as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise Conflict("somebody else is sending a piece of this upload") from None
+        end = file.seek(0, os.SEEK_END)
+        if at != end:
+            raise Conflict(f"the upload goes on at {end}, not at {at}")
+        yield file
+
+
+def add_piece(file: IO[bytes], upload: Upload, piece: bytes) -> None:
+    """What goes beyond the size that was announced is not kept."""
+    if file.tell() + len(piece) > upload.size_bytes:
+        raise TooLarge(f"more than the {upload.size_bytes:,} bytes that were announced")
+    view = memoryview(piece)
+    while view:
+        view = view[file.write(view) :]
+
+
+def complete(engine: Engine, settings: Settings, who: Principal, upload_id: UUID) -> Upload:
+    """Compares size and hash with what was announced, and makes it last."""
+    with engine.connect() as connection:
+        upload = load(connection, who, upload_id)
+    if upload.state is UploadState.COMPLETE:
+        return upload
+    with appending(settings, upload, offset(settings, upload)) as file:
+        if file.tell() != upload.size_bytes:
+            raise Conflict(f"{file.tell():,} of {upload.size_bytes:,} bytes have arrived")
+        os.fsync(file.fileno())
+        digest = hashlib.sha256()
+        file.seek(0)
+        while piece := file.read(_PIECE_BYTES):
+            digest.update(piece)
+        if upload.sha256 is not None and not hmac.compare_digest(digest.digest(), upload.sha256):
+            raise Conflict("the SHA-256 is not the one that was announced: the file changed on the way")
+        with engine.begin() as connection:
+            connection.execute(
+                text("UPDATE uploads SET state = 'complete', sha256 = :sha256, updated_at = now() WHERE id = :id"),
+                {"id": upload.id, "sha256": digest.digest()},
+            )
+            audit.record(connection, who, "upload.completed", "upload", upload.id, name=upload.name, sha256=digest.hexdigest())
+            return load(connection, who, upload_id)
+
+
+def import_file(engine: Engine, settings: Settings, keyring: Keyring, who: Principal, upload_id: UUID, mailbox: str) -> Source:
+    """Brings a complete upload into the archive as `archiver import` does. The file stays until the upload is removed."""
+    mailbox = users.clean_email(mailbox)
+    with engine.connect() as connection:
+        upload = load(connection, who, upload_id)
+        if who.role is not Role.ADMINISTRATOR and not users.owns_address(connection, who, mailbox):
+            raise NotFound(f"there is no mailbox {mailbox!r} of yours")
+        check_room(settings, connection, more_bytes=upload.size_bytes)
+    if upload.state is not UploadState.COMPLETE:
+        raise Conflict("the upload is not complete")
+    source, is_live = imports.begin(engine, keyring, [_named(settings, upload)], mailbox, {}, who)
+    if not is_live:
+        with engine.begin() as connection:
+            sources.sync_now(connection, source, who)
+    return source
+
+
+def _named(settings: Settings, upload: Upload) -> Path:
+    """The same file under the name that people know, in a folder of its own: folders of the archive are called after it."""
+    path = folder(settings) / str(upload.id) / (clean_name(upload.name).lstrip(".") or "mail")
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    if not path.exists():
+        path.hardlink_to(path_of(settings, upload.id))
+    return path.absolute()
+
+
+def remove(connection: Connection, settings: Settings, who: Principal, upload_id: UUID) -> None:
+    upload = load(connection, who, upload_id)
+    connection.execute(text("DELETE FROM uploads WHERE id = :id"), {"id": upload.id})
+    _unlink(settings, str(upload.id))
+    audit.record(connection, who, "upload.removed", "upload", upload.id, name=upload.name)
+
+
+def tidy(engine: Engine, settings: Settings) -> None:
+    """Uploads that nobody went on with for a week, and files without a row."""
+    with engine.begin() as connection:
+        connection.execute(
+            text("DELETE FROM uploads WHERE state = 'receiving' AND updated_at < now() - make_interval(days => :days)"),
+            {"days": _KEPT_DAYS},
+        )
+        known = {str(one) for one in connection.execute(text("SELECT id FROM uploads")).scalars()}
+    for path in folder(settings).glob("*.part"):
+        with suppress(FileNotFoundError):
+            if path.stem not in known and time.time() - path.stat().st_mtime > _ORPHAN_SECONDS:
+                _unlink(settings, path.stem)
+
+
+def _unlink(settings: Settings, upload_id: str) -> None:
+    shutil.rmtree(folder(settings) / upload_id, ignore_errors=True)
+    (folder(settings) / f"{upload_id}.part").unlink(missing_ok=True)

@@ -1,0 +1,78 @@
+"""How values look: dates in the reader's zone, sizes, durations, marked passages."""
+
+from __future__ import annotations
+
+from datetime import datetime, tzinfo
+from typing import Protocol
+
+from markupsafe import Markup, escape
+
+from archiver.web.catalogue import Texts
+
+_UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB")
+
+
+class Marked(Protocol):
+    @property
+    def text(self) -> str: ...
+    @property
+    def marks(self) -> tuple[tuple[int, int], ...]: ...
+
+
+def size(t: Texts, count: float) -> str:
+    unit = 0
+    while count >= 1000 and unit < len(_UNITS) - 1:
+        count /= 1000
+        unit += 1
+    shown = f"{count:.0f}" if unit == 0 or count >= 100 else f"{count:.1f}"
+    return f"{shown.replace('.', ',') if t.language == 'de' else shown} {_UNITS[unit]}"
+
+
+def short_date(t: Texts, at: datetime, zone: tzinfo, now: datetime) -> str:
+    """For lists: the time today, the day this year, else the date."""
+    at, now = at.astimezone(zone), now.astimezone(zone)
+    if at.date() == now.date():
+        return f"{at:%H:%M}"
+    months = t("months").split()
+    day = f"{at.day}. {months[at.month - 1]}" if t.language == "de" else f"{at.day} {months[at.month - 1]}"
+    return day if at.year == now.year else f"{day} {at.year}"
+
+
+def long_date(t: Texts, at: datetime, zone: tzinfo) -> str:
+    at = at.astimezone(zone)
+    days, months = t("days").split(), t("months").split()
+    dot = "." if t.language == "de" else ""
+    return f"{days[at.weekday()]}, {at.day}{dot} {months[at.month - 1]} {at.year}, {at:%H:%M}"
+
+
+def ago(t: Texts, at: datetime, now: datetime) -> str:
+    seconds = (now - at).total_seconds()
+    past = seconds >= 0
+    seconds = abs(seconds)
+    for unit, length in (("day", 86400), ("hour", 3600), ("minute", 60)):
+        if seconds >= length:
+            return t(f"time.{'ago' if past else 'in'}_{unit}", n=int(seconds // length))
+    return t("time.now" if past else "time.soon")
+
+
+def duration(t: Texts, seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s"
+
+
+def marked(passage: Marked) -> Markup:
+    """Everything is escaped; only our own marks are markup."""
+    pieces, at = [], 0
+    for start, end in passage.marks:
+        pieces += [escape(passage.text[at:start]), Markup("<mark>"), escape(passage.text[start:end]), Markup("</mark>")]
+        at = end
+    pieces.append(escape(passage.text[at:]))
+    return Markup("").join(pieces)
+
+
+def initials(name: str) -> str:
+    words = [word for word in name.replace(".", " ").split() if word[:1].isalnum()]
+    return "".join(word[0] for word in words[:2]).upper() or "?"

@@ -1,0 +1,44 @@
+"""Errors on pages: a page that says what is wrong and what to do, or the way to the door. The API keeps its own form."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import Response
+from starlette.exceptions import HTTPException
+
+from archiver.api import problems
+from archiver.errors import ArchiverError, NotSignedIn
+from archiver.web.pages.base import rendered, see, sign_in_at, texts_of
+
+
+def install(app: FastAPI) -> None:
+    """After those of the API, which they hand its own requests to."""
+    for kind in (ArchiverError, RequestValidationError, HTTPException):
+        app.add_exception_handler(kind, _handler(app, kind))
+
+
+def _handler(app: FastAPI, kind: type[Exception]):  # type: ignore[no-untyped-def]
+    of_api = app.exception_handlers[kind]
+
+    def handle(request: Request, error: Exception) -> Response:
+        if request.url.path.startswith("/api/"):
+            return of_api(request, error)  # type: ignore[return-value]
+        if isinstance(error, NotSignedIn) and request.method == "GET":
+            return see(sign_in_at(request))
+        return _page(request, error)
+
+    return handle
+
+
+def _page(request: Request, error: Exception) -> Response:
+    status, detail = 400, str(error)
+    if isinstance(error, ArchiverError):
+        status = next(status for kind, status, _ in problems.KINDS if isinstance(error, kind))
+    elif isinstance(error, HTTPException):
+        status, detail = error.status_code, ""
+    elif isinstance(error, RequestValidationError):
+        status, detail = 404, ""
+    t = texts_of(request)
+    key = f"error.{status}" if t.has(f"error.{status}") else "error.other"
+    return rendered(request, t, "error.html", status, title=t(key), detail=detail, request_id=problems.request_id(request))

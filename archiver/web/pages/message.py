@@ -1,0 +1,152 @@
+"""One message: headers, safe HTML in a closed frame, text, files, its thread, its places and its proof."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+from uuid import UUID
+
+from fastapi import APIRouter
+from fastapi.responses import HTMLResponse, Response
+
+from archiver.api.downloads import attachment_name
+from archiver.errors import NotFound
+from archiver.services import audit, message_content, messages, texts
+from archiver.services.access import scope_of
+from archiver.services.message_content import IMAGE_TYPES, Content
+from archiver.services.messages import MessageDetail
+from archiver.web.pages.base import View, Viewed
+
+router = APIRouter(include_in_schema=False)
+
+_SOURCE_BYTES = 512 << 10
+_PREVIEW_CHARS = 500_000
+_FRAME = (
+    "sandbox allow-popups allow-popups-to-escape-sandbox; default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'"
+)
+_FRAME_HEADERS = {"X-Frame-Options": "SAMEORIGIN", "Cache-Control": "private, no-store", "Referrer-Policy": "no-referrer"}
+_STYLE = (
+    "body{margin:16px;font:15px/1.5 system-ui,sans-serif;color:#1d2129;background:#fff;overflow-wrap:anywhere}"
+    "img{max-width:100%;height:auto}table{max-width:100%}"
+    "a[href]:hover::after{content:' ⟨' attr(href) '⟩';color:#666;font-size:.85em}"
+)
+_QUOTED_LINES = re.compile(r"(?:^>.*(?:\n|\Z))+", re.MULTILINE)
+_QUOTE_SIGN = re.compile(r"^> ?", re.MULTILINE)
+
+
+@router.get("/messages/{message_id}")
+def message_page(view: Viewed, message_id: UUID, q: str = "", part: str = "", show: str = "") -> Response:
+    """`part=pane` gives the message alone, for scripts."""
+    detail, content = _read(view, message_id)
+    with view.context.engine.connect() as connection:
+        thread = messages.thread(connection, scope_of(connection, view.who), message_id)
+        read = texts.known_texts(connection, [bytes.fromhex(file.sha256) for file in content.attachments])
+    values: dict[str, Any] = {
+        "q": q[:2000],
+        "detail": detail,
+        "message": detail.message,
+        "content": content,
+        "thread": thread,
+        "people": _people(detail),
+        "show": "text" if show == "text" or not content.html else "html",
+        "passages": _passages(content.text),
+        "files": [file for file in content.attachments if not (file.inline and file.content_id)],
+        "image_types": IMAGE_TYPES,
+        "with_text": {sha256.hex() for sha256, known in read.items() if known.text_sha256 is not None},
+    }
+    return view.page("message_pane.html" if part == "pane" else "message.html", **values)
+
+
+@router.get("/messages/{message_id}/body")
+def body_frame(view: Viewed, message_id: UUID, remote: bool = False) -> Response:
+    """What the mail's own HTML says, where it can do nothing: no scripts, no forms, an origin of its own."""
+    sha256, size = _visible(view, message_id)
+    html = message_content.frame(view.context.archive, sha256, size, keep_remote=remote)
+    if remote:
+        audit.record_look(view.context.engine, view.who, "message.remote_images", "message", message_id)
+    images = "img-src data: https: http:" if remote else "img-src data:"
+    page = (
+        '<!doctype html><meta charset="utf-8"><meta name="referrer" content="no-referrer">'
+        f"<title>mail</title><style>{_STYLE}</style>{html}"
+    )
+    return HTMLResponse(page, headers={**_FRAME_HEADERS, "Content-Security-Policy": f"{_FRAME}; {images}"})
+
+
+@router.get("/messages/{message_id}/files/{number}")
+def show_file(view: Viewed, message_id: UUID, number: int) -> Response:
+    """A picture to look at. Everything else is downloaded, never opened here."""
+    sha256, size = _visible(view, message_id)
+    file = message_content.read_file(view.context.archive, sha256, size, number)
+    audit.record_look(view.context.engine, view.who, "attachment.read", "message", message_id, number=number, name=file.name)
+    if file.content_type not in IMAGE_TYPES:
+        raise NotFound(f"attachment {number} is no picture")
+    name = attachment_name(file.name).replace("attachment", "inline", 1)
+    headers = {
+        **_FRAME_HEADERS,
+        "Content-Disposition": name,
+        "Content-Security-Policy": "sandbox; default-src 'none'; img-src 'self'",
+    }
+    return Response(file.data, media_type=file.content_type, headers=headers)
+
+
+@router.get("/messages/{message_id}/files/{number}/text")
+def file_text(view: Viewed, message_id: UUID, number: int) -> Response:
+    """What the index has read in a file, page by page. Nothing of the file itself gets to the browser."""
+    sha256, size = _visible(view, message_id)
+    file = message_content.read_file(view.context.archive, sha256, size, number)
+    audit.record_look(view.context.engine, view.who, "attachment.read", "message", message_id, number=number, name=file.name)
+    with view.context.engine.connect() as connection:
+        known = texts.known_texts(connection, [file.sha256]).get(file.sha256)
+    shown, left = [], _PREVIEW_CHARS
+    for page in texts.read_pages(view.context.archive, known) if known else ():
+        shown.append((page.file, page.number, page.text[:left]))
+        left -= len(page.text)
+        if left <= 0:
+            break
+    values: dict[str, Any] = {"message_id": message_id, "number": number, "file": file, "pages": shown, "is_cut": left <= 0}
+    return view.page("file_text.html", **values, reason=known.reason if known else None, is_read=known is not None)
+
+
+@router.get("/messages/{message_id}/source")
+def source_page(view: Viewed, message_id: UUID) -> Response:
+    """The original bytes as text."""
+    with view.context.engine.connect() as connection:
+        detail = messages.detail(connection, scope_of(connection, view.who), message_id)
+    audit.record_look(view.context.engine, view.who, "message.read", "message", message_id, how="source")
+    taken = bytearray()
+    for piece in view.context.archive.stream(bytes.fromhex(detail.message.sha256)):
+        taken += piece[: _SOURCE_BYTES - len(taken)]  # all pieces are read: damage anywhere is noticed
+    shown = bytes(taken).decode("utf-8", "replace")
+    return view.page("message_source.html", message=detail.message, source=shown, is_cut=detail.message.size_bytes > len(taken))
+
+
+def _visible(view: View, message_id: UUID) -> tuple[bytes, int]:
+    with view.context.engine.connect() as connection:
+        return messages.visible_hash(connection, scope_of(connection, view.who), message_id)
+
+
+def _read(view: View, message_id: UUID) -> tuple[MessageDetail, Content]:
+    with view.context.engine.connect() as connection:
+        detail = messages.detail(connection, scope_of(connection, view.who), message_id)
+    audit.record_look(view.context.engine, view.who, "message.read", "message", message_id)
+    message = detail.message
+    content = message_content.read(view.context.archive, bytes.fromhex(message.sha256), message.size_bytes, "cid")
+    return detail, content
+
+
+def _people(detail: MessageDetail) -> dict[str, list[Any]]:
+    found: dict[str, list[Any]] = {}
+    for one in detail.participants:
+        found.setdefault(one.role, []).append(one)
+    return found
+
+
+def _passages(text: str) -> list[tuple[bool, str]]:
+    """The text in order, with what is quoted apart."""
+    pieces, at = [], 0
+    for quoted in _QUOTED_LINES.finditer(text):
+        if quoted.start() > at:
+            pieces.append((False, text[at : quoted.start()]))
+        pieces.append((True, _QUOTE_SIGN.sub("", quoted[0])))
+        at = quoted.end()
+    return [*pieces, (False, text[at:])] if at < len(text) else pieces

@@ -1,0 +1,11 @@
+"""All pages."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from archiver.web.pages import activity, dashboard, door, message, search, settings, sources, styleguide
+
+pages = APIRouter()
+for part in (door, search, message, sources, activity, dashboard, settings, styleguide):
+    pages.include_router(part.router)

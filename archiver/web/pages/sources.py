@@ -1,0 +1,201 @@
+"""Sources: where mail comes from, how each one stands, and everything that can be done with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+from uuid import UUID
+
+from fastapi import APIRouter, Depends
+from fastapi.responses import Response
+
+from archiver.errors import ArchiverError, NotFound, UsageError
+from archiver.services import kept, runs, source_view, sources, upload_imports
+from archiver.services.access import scope_of
+from archiver.services.principal import Right
+from archiver.services.quiet_context import QuietContext
+from archiver.services.sources import Source
+from archiver.web.pages.base import Form, Posted, View, Viewed, see
+from archiver.web.pages.fields import FormField, fields_of, given_values
+
+router = APIRouter(include_in_schema=False)
+
+_MAILBOXES = 200
+
+
+def _may_view(view: Viewed) -> View:
+    view.who.require(Right.VIEW)
+    return view
+
+
+def _may_change(view: Posted) -> View:
+    view.who.require(Right.ADMIN)
+    return view
+
+
+Looking = Annotated[View, Depends(_may_view)]
+Changing = Annotated[View, Depends(_may_change)]
+
+
+@router.get("/sources")
+def list_page(view: Looking) -> Response:
+    with view.context.engine.connect() as connection:
+        found = sources.all_sources(connection)
+        last = {source.id: next(iter(runs.last_runs(connection, source.id, 1)), None) for source in found}
+        running = {progress.source_id: progress for progress in runs.running(connection)}
+        unexplained = source_view.not_archived(connection)
+    cards = [
+        {
+            "source": one,
+            "title": _title(view, one),
+            "last": last[one.id],
+            "running": running.get(one.id),
+            "not_fetched": unexplained[one.id][0],
+            "missing": unexplained[one.id][1],
+        }
+        for one in found
+    ]
+    return view.page("sources.html", cards=cards, kinds=_addable())
+
+
+@router.get("/sources/add/{kind}")
+def add_page(view: Looking, kind: str) -> Response:
+    view.who.require(Right.ADMIN)
+    chosen = _kind(kind)
+    return view.page("source_form.html", kind=chosen, source=None, fields=fields_of(chosen), name="", error=None)
+
+
+@router.post("/sources/add/{kind}")
+def add(view: Changing, kind: str, given: Form) -> Response:
+    chosen = _kind(kind)
+    settings, secrets = given_values(chosen, given)
+    context = view.context
+    try:
+        source = sources.add(
+            context.engine, context.keyring, QuietContext(), kind, given.get("name", ""), settings, secrets, view.who
+        )
+        with context.engine.begin() as connection:
+            sources.sync_now(connection, source, view.who)
+    except ArchiverError as error:
+        fields = fields_of(chosen, settings)
+        values: dict[str, Any] = {
+            "kind": chosen,
+            "source": None,
+            "fields": fields,
+            "name": given.get("name", ""),
+            "error": str(error),
+        }
+        return view.page("source_form.html", 422, **values)
+    context.keep_config()
+    return see(f"/sources/{source.id}")
+
+
+@router.post("/sources/import")
+def import_uploads(view: Changing, given: Form) -> Response:
+    """What was uploaded through /api/v1/uploads, into a mailbox."""
+    context = view.context
+    try:
+        wanted = [UUID(one) for one in given.get("uploads", "").split()]
+    except ValueError:
+        raise UsageError("uploads: expected their ids") from None
+    mailbox = given.get("mailbox", "").strip()
+    source = upload_imports.begin(context.engine, context.settings, context.keyring, view.who, wanted, mailbox)
+    context.keep_config()
+    return see(f"/sources/{source.id}")
+
+
+@router.get("/sources/{source_id}")
+def source_page(view: Looking, source_id: UUID) -> Response:
+    source = _load(view, source_id)
+    with view.context.engine.connect() as connection:
+        scope = scope_of(connection, view.who)
+        running = next(iter(runs.running(connection, source_id)), None)
+        values: dict[str, Any] = {
+            "source": source,
+            "title": _title(view, source),
+            "is_fetched": source.kind in {kind.name for kind in sources.kinds()},
+            "running": running,
+            "boxes": runs.mailboxes(connection, running.session_id, 50) if running else [],
+            "runs": runs.last_runs(connection, source_id, 200),
+            "ledger": source_view.mailboxes(connection, scope, source_id, "", _MAILBOXES),
+            "kept": kept.kept(connection, source_id),
+        }
+    return view.page("source.html", **values)
+
+
+@router.get("/sources/{source_id}/edit")
+def edit_page(view: Looking, source_id: UUID) -> Response:
+    view.who.require(Right.ADMIN)
+    source = _load(view, source_id)
+    chosen = sources.kind_of(source.kind)
+    fields = _shown(chosen, source.settings)
+    return view.page("source_form.html", kind=chosen, source=source, fields=fields, name=source.name, error=None)
+
+
+@router.post("/sources/{source_id}/edit")
+def edit(view: Changing, source_id: UUID, given: Form) -> Response:
+    source = _load(view, source_id)
+    chosen = sources.kind_of(source.kind)
+    settings, secrets = given_values(chosen, given)
+    settings.pop("paths", None)
+    shown = {field.name for field in _shown(chosen)}
+    emptied = {name: None for name in source.settings if name in shown and name not in settings}
+    context = view.context
+    try:
+        sources.edit(context.engine, context.keyring, QuietContext(), source, {**settings, **emptied}, secrets, view.who)
+    except ArchiverError as error:
+        fields = _shown(chosen, settings)
+        return view.page("source_form.html", 422, kind=chosen, source=source, fields=fields, name=source.name, error=str(error))
+    context.keep_config()
+    return see(f"/sources/{source_id}")
+
+
+@router.post("/sources/{source_id}/do")
+def act(view: Changing, source_id: UUID, given: Form) -> Response:
+    source, what = _load(view, source_id), given.get("do", "")
+    actions = {"sync": sources.sync_now, "pause": sources.pause, "resume": sources.resume}
+    if what == "check":
+        sources.check(source, view.context.keyring, QuietContext())
+    elif what == "remove":
+        if given.get("name") != source.name:
+            raise UsageError(view.t("sources.remove_name", name=source.name))
+        delete_mail = given.get("mail") == "delete"
+        source_view.remove(view.context.engine, view.context.archive, view.who, source, delete_mail=delete_mail)
+        view.context.keep_config()
+        return see("/sources")
+    elif what in actions:
+        with view.context.engine.begin() as connection:
+            actions[what](connection, source, view.who)
+    else:
+        raise UsageError(f"a source can't {what[:20]!r}")
+    return see(f"/sources/{source_id}")
+
+
+def _load(view: View, source_id: UUID) -> Source:
+    with view.context.engine.connect() as connection:
+        source = sources.load(connection, source_id)
+    if source is None or source.removed_at is not None:
+        raise NotFound(f"there is no source {source_id}")
+    return source
+
+
+def _kind(name: str) -> Any:
+    if name not in {kind.name for kind in _addable()}:
+        raise NotFound(f"there is no kind of source called {name[:50]!r}")
+    return sources.kind_of(name)
+
+
+def _shown(kind: Any, values: Mapping[str, Any] | None = None) -> list[FormField]:
+    """Without paths of the server."""
+    return [field for field in fields_of(kind, values) if field.name != "paths"]
+
+
+def _addable() -> list[Any]:
+    """Files come in by an upload: paths of the server are named on the server itself, by the command line."""
+    return [kind for kind in sources.kinds() if not kind.runs_once and "paths" not in kind.settings.model_fields]
+
+
+def _title(view: View, source: Source) -> str:
+    """Messages that programs hand in have a source that nothing is fetched from, and that is no kind of its own."""
+    titles = {kind.name: kind.title for kind in sources.kinds() if not kind.runs_once}
+    return titles.get(source.kind) or view.t(f"kind.{source.kind}")

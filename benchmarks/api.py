@@ -1,0 +1,275 @@
+"""The API: how long people wait with 20 of them at once, and what a gigabyte in and out takes of memory.
+
+`python -m benchmarks.api --messages 100000 --large 1024` (the defaults; smaller ones for a quick look).
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import http.client
+import json
+import os
+import random
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+import psutil
+from sqlalchemy import Engine, text
+
+from archiver.config import Settings, load_settings
+from archiver.db import make_engine
+from archiver.models import uuid7
+from archiver.models.states import Role
+from archiver.search.index import SearchServer
+from archiver.secrets import SecretFolder, create_missing_keys
+from archiver.services import api_keys, schema, users
+from archiver.services.indexing import Indexer
+from archiver.services.ingest import Ingest, load_origin
+from archiver.services.places import open_archive
+from archiver.services.principal import LOCAL_OPERATOR, Principal, Right, Scope
+from archiver.stack.folder import DataFolder
+from archiver.stack.postgres import EmbeddedPostgres
+from archiver.stack.valkey import EmbeddedValkey
+from benchmarks.report import figure, load
+from connectors.base import Batch, RawMessage
+
+CLIENTS, REQUESTS = 20, 50
+WORDS = [
+    *("invoice", "report", "meeting", "budget", "contract", "delivery", "summer"),
+    *("project", "review", "server", "update", "payment", "offer", "travel"),
+]
+
+
+def main() -> None:
+    options = argparse.ArgumentParser()
+    options.add_argument("--messages", type=int, default=100_000)
+    options.add_argument("--large", type=int, default=1024, metavar="MIB")
+    given = options.parse_args()
+    load()
+    with (
+        tempfile.TemporaryDirectory(prefix="archiver-bench-") as place,
+        _servers(Path(place)) as (settings, engine, environment),
+    ):
+        ids, key = _fill(settings, engine, given.messages)
+        with _web(environment) as (port, process):
+            _wait(
+                port,
+                key,
+                process,
+                "search",
+                lambda: f"/api/v1/search?q={quote(' '.join(random.sample(WORDS, 2)))}&limit=20",
+                "≤ 60",
+            )
+            _wait(port, key, process, "message", lambda: f"/api/v1/messages/{random.choice(ids)}", "≤ 40")
+            _wait(port, key, process, "list", lambda: "/api/v1/messages?limit=50", "")
+            _large(port, key, process, given.large << 20)
+
+
+@contextmanager
+def _servers(place: Path) -> Iterator[tuple[Settings, Engine, dict[str, str]]]:
+    folder = DataFolder(place / "data")
+    folder.prepare()
+    postgres, valkey = EmbeddedPostgres(folder), EmbeddedValkey(folder)
+    postgres.prepare()
+    valkey.prepare()
+    with postgres.running(), valkey.running():
+        port = _free_port()
+        own = {
+            "ARCHIVER_DATA": str(folder.path),
+            "DATABASE_URL": postgres.url(),
+            "REDIS_URL": valkey.url(),
+            "MEILI_HOST": f"http://127.0.0.1:{port}",
+            "MEILI_MASTER_KEY": SecretFolder(folder.path).password("meili-master.key"),
+            "API_REQUESTS_PER_MINUTE": "0",
+            "ARCHIVER_PORT": str(_free_port()),
+            "DISK_MIN_FREE_BYTES": "0",
+        }
+        environment = {**os.environ, **own}
+        settings = load_settings(environment, Path("none"))
+        create_missing_keys(settings)
+        engine = make_engine(postgres.url(), "bench")
+        schema.migrate(engine)
+        search = subprocess.Popen([sys.executable, "-m", "archiver", "search-server", "--port", str(port)], env=environment)
+        try:
+            _until_open(port)
+            yield settings, engine, environment
+        finally:
+            search.terminate()
+            search.wait()
+            engine.dispose()
+
+
+def _fill(settings: Settings, engine: Engine, count: int) -> tuple[list[str], str]:
+    source, mailbox = uuid7(), uuid7()
+    with engine.begin() as connection:
+        connection.execute(
+            text("INSERT INTO ingestion_sources (id, kind, name, status) VALUES (:i, 'fake', 'b', 'imported')"), {"i": source}
+        )
+        connection.execute(
+            text("INSERT INTO mailboxes (id, source_id, address) VALUES (:m, :s, 'ann@example.org')"),
+            {"m": mailbox, "s": source},
+        )
+        user = users.add(connection, LOCAL_OPERATOR, "ann@example.org", role=Role.USER)
+        who = Principal(user.email, user.role, frozenset(Right), user.id)
+        _, key = api_keys.create(connection, who, "bench", [Scope.READ, Scope.SEARCH, Scope.INGEST], None)
+    archive = open_archive(settings, engine)
+    ingest = Ingest(engine, archive)
+    with engine.connect() as connection:
+        origin = load_origin(connection, mailbox)
+    for start in range(0, count, 200):
+        found = tuple(
+            RawMessage(str(number), data=_mail(number), folder="INBOX") for number in range(start, min(start + 200, count))
+        )
+        ingest.store_batch(origin, Batch(messages=found))
+    Indexer(engine, archive, SearchServer(settings), 500).run()
+    archive.close()
+    with engine.begin() as connection:
+        connection.execute(text("ANALYZE"))
+        ids = connection.execute(text("SELECT id FROM messages ORDER BY random() LIMIT 5000")).scalars().all()
+    print(f"  {count:,} messages archived and indexed", flush=True)
+    return [str(one) for one in ids], key
+
+
+def _mail(number: int) -> bytes:
+    rng = random.Random(number)
+    body = " ".join(rng.choice(WORDS) for _ in range(120))
+    head = [
+        f"Message-ID: <{number}@example.org>",
+        f"From: Sender {number % 500} <s{number % 500}@example.net>",
+        "To: ann@example.org",
+        f"Subject: {rng.choice(WORDS)} {number}",
+        f"Date: Tue, {1 + number % 28:02} Mar {2000 + number % 24} 10:00:00 +0000",
+    ]
+    return "\r\n".join([*head, "", body, ""]).encode()
+
+
+@contextmanager
+def _web(environment: dict[str, str]) -> Iterator[tuple[int, psutil.Process]]:
+    process = subprocess.Popen([sys.executable, "-m", "archiver", "web"], env=environment, stderr=subprocess.DEVNULL)
+    port = int(environment["ARCHIVER_PORT"])
+    try:
+        _until_open(port)
+        yield port, psutil.Process(process.pid)
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def _wait(port: int, key: str, process: psutil.Process, name: str, path: Callable[[], str], target: str) -> None:
+    """Each client asks again as soon as it has its answer."""
+
+    refused: list[int] = []
+
+    def client(_: int) -> list[float]:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        taken = []
+        for _ in range(REQUESTS):
+            started = time.perf_counter()
+            connection.request("GET", path(), headers={"Authorization": f"Bearer {key}"})
+            answer = connection.getresponse()
+            body = answer.read()
+            assert answer.status in (200, 503), body
+            refused.extend([1] if answer.status == 503 else [])  # a search server without a turn for too long says so
+            taken.append((time.perf_counter() - started) * 1000)
+        connection.close()
+        return taken
+
+    client(0)
+    before, started = sum(process.cpu_times()[:2]), time.perf_counter()
+    with ThreadPoolExecutor(CLIENTS) as pool:
+        taken = sorted(one for some in pool.map(client, range(CLIENTS)) for one in some)
+    seconds, cpu = time.perf_counter() - started, sum(process.cpu_times()[:2]) - before
+    figure(f"{name}, {CLIENTS} clients at once: p50", statistics.median(taken), "ms")
+    figure(f"{name}, {CLIENTS} clients at once: p95", taken[int(len(taken) * 0.95)], "ms", target)
+    figure(f"{name}, CPU of the web process for each", cpu * 1000 / len(taken), "ms")
+    figure(f"{name}, requests", len(taken) / seconds, "/s")
+    if refused:
+        figure(f"{name}, answers 503", len(refused), "")
+    alone = sorted(client(0))
+    figure(f"{name}, one client: p95", alone[int(len(alone) * 0.95)], "ms")
+
+
+def _large(port: int, key: str, process: psutil.Process, size: int) -> None:
+    """One huge message in by an upload and by hand, and out again."""
+    head = b"Subject: large\r\nContent-Type: application/octet-stream\r\n\r\n"
+    piece = random.Random(1).randbytes(1 << 20)
+    headers = {"Authorization": f"Bearer {key}"}
+
+    def body() -> Iterator[bytes]:
+        yield head
+        for _ in range(size // len(piece)):
+            yield piece
+
+    length = len(head) + size // len(piece) * len(piece)
+    digest = hashlib.sha256()
+    for part in body():
+        digest.update(part)
+    before = _peak(process)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
+    connection.request(
+        "POST",
+        "/api/v1/uploads",
+        json.dumps({"name": "x", "size_bytes": length}),
+        {**headers, "Content-Type": "application/json"},
+    )
+    upload = json.loads(connection.getresponse().read())["id"]
+    started = time.perf_counter()
+    connection.request(
+        "PATCH", f"/api/v1/uploads/{upload}", body(), {**headers, "Upload-Offset": "0", "Content-Length": str(length)}
+    )
+    answer = connection.getresponse()
+    assert answer.status == 204, answer.read()
+    answer.read()
+    figure("upload", length / (1 << 20) / (time.perf_counter() - started), "MiB/s")
+    figure("memory of the web process at most, upload", _peak(process) / (1 << 20), "MiB", "≤ 200")
+    started = time.perf_counter()
+    connection.request("POST", "/api/v1/messages?mailbox=ann@example.org", body(), {**headers, "Content-Length": str(length)})
+    answer = connection.getresponse()
+    message = json.loads(answer.read())
+    figure("POST /messages", length / (1 << 20) / (time.perf_counter() - started), "MiB/s")
+    figure("memory of the web process at most, POST /messages", _peak(process) / (1 << 20), "MiB")
+    started, got = time.perf_counter(), hashlib.sha256()
+    connection.request("GET", f"/api/v1/messages/{message['id']}/raw", headers=headers)
+    answer = connection.getresponse()
+    while part := answer.read(1 << 20):
+        got.update(part)
+    assert got.digest() == digest.digest()
+    figure("download", length / (1 << 20) / (time.perf_counter() - started), "MiB/s")
+    figure("memory of the web process at most, download", _peak(process) / (1 << 20), "MiB", "≤ 200")
+    figure("memory of the web process before", before / (1 << 20), "MiB")
+    connection.close()
+
+
+def _peak(process: psutil.Process) -> int:
+    lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM"))
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _until_open(port: int) -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.05)
+    raise TimeoutError(f"nothing listens on {port}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,95 @@
+"""Mail files as the engine sees them: a connector like any other."""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+import threading
+from collections.abc import Collection, Iterator, Mapping
+
+from connectors.base import BATCH_MESSAGES, Batch, Context, Json, Known, MailboxRef, Skipped
+from connectors.errors import Unavailable
+from connectors.files.reading import Reading
+from connectors.files.refetching import Refetching
+from connectors.files.roots import Roots
+from connectors.files.round import Round
+from connectors.files.settings import FilesSettings, ImportSettings
+from connectors.files.spool import Spool
+from connectors.packing import Packer
+from connectors.selection import mailbox_rule, rules_digest
+
+
+class FilesConnector:
+    def __init__(self, settings: FilesSettings, context: Context) -> None:
+        self._settings, self._context = settings, context
+        self._roots = Roots(settings)
+        self._closed = threading.Event()
+        self._spools: list[Spool] = []
+
+    def check(self) -> None:
+        self._alive()
+        self._roots.check()
+
+    def mailboxes(self) -> Iterator[MailboxRef]:
+        self._alive()
+        for address in self._roots.addresses():
+            if mailbox_rule(self._settings, address) is None:
+                yield MailboxRef(address)
+
+    def fetch(self, box: MailboxRef, state: Mapping[str, Json], known: Known) -> Iterator[Batch]:
+        address, spool = self._open(box)
+        looks_again = not isinstance(self._settings, ImportSettings)
+        round_ = Round(address, self._turn(), self._roots, self._reading(spool), spool, known, state, looks_again)
+        try:
+            for batch in round_.batches():
+                self._alive()
+                yield batch
+        except sqlite3.Error as error:  # a full disk, most likely; the files themselves are not to blame
+            raise Unavailable(f"{spool.path} can't be used: {error}") from error
+
+    def refetch(self, box: MailboxRef, keys: Collection[str]) -> Iterator[Batch]:
+        address, spool = self._open(box)
+        packer = Packer(BATCH_MESSAGES)
+        for got in Refetching(address, self._roots, self._reading(spool), spool, keys).found():
+            if isinstance(got, Skipped):
+                packer.skip(got)
+                continue
+            if not packer.room_for(got):
+                yield packer.take()
+            packer.put(got)
+        if not packer.empty:
+            yield packer.take()
+
+    def close(self) -> None:
+        self._closed.set()
+        for spool in self._spools:
+            spool.close()
+
+    def _open(self, box: MailboxRef) -> tuple[str, Spool]:
+        self._alive()
+        address = box.address.lower()
+        if address not in self._roots.addresses():
+            raise Unavailable(f"there is no mail of {address} in these files any more")
+        owner = hashlib.sha256(f"{address}:{self._settings.model_dump_json()}".encode()).hexdigest()[:16]
+        spool = Spool(self._context.scratch_path() / "files", owner)
+        spool.prepare()
+        self._spools.append(spool)
+        return address, spool
+
+    def _reading(self, spool: Spool) -> Reading:
+        return Reading(self._settings, spool.path, self._working)
+
+    def _turn(self) -> str:
+        """Under other rules, or in another import, everything is looked at anew."""
+        number = self._settings.number if isinstance(self._settings, ImportSettings) else 0
+        return f"{rules_digest(self._settings)}:{self._settings.include_deleted:d}:{self._settings.kind}:{number}"
+
+    def _working(self) -> None:
+        self._alive()
+        self._context.progress()
+
+    def _alive(self) -> None:
+        if self._closed.is_set():
+            raise Unavailable("the files were closed while they were read")
+        if self._context.should_stop():
+            raise Unavailable("the worker is stopping")

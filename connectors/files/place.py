@@ -1,0 +1,74 @@
+"""Where we are: the sync state of a mailbox that comes from files. One entry for each folder, and one for the whole."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import TypeVar
+
+from connectors.base import Json
+
+
+@dataclass(slots=True)
+class Place:
+    """In a folder. Everything before is stored, skipped or failed."""
+
+    turn: str = ""
+    """The rules, and the number of the import, under which it was reached."""
+    identity: str = ""
+    """Of the folder."""
+    name: str = ""
+    """The file in which we are."""
+    at: int = 0
+    file: str = ""
+    """Its fingerprint: another one, and it is read from its beginning."""
+    is_done: bool = False
+    since: int = 0
+    """The newest change of any file, in the last round that was done: what is older is not looked into again."""
+    recent: str = ""
+    """Which files were changed just before that: the clock of a file system has coarse ticks."""
+    next_since: int = 0
+    next_recent: str = ""
+    """The same, when this round began: what changes while it is read is read again in the next."""
+    is_partial: bool = False
+    """This round looks only at what changed."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """Of the whole mailbox, for the one who waits."""
+
+    turn: str = ""
+    total_bytes: int = 0
+    finished_bytes: int = 0
+    """Of files read to their end."""
+    read_bytes: int = 0
+    """And of the file in hand."""
+    found: int = 0
+    """Messages, known ones too."""
+    kinds: dict[str, int] = field(default_factory=dict)
+    """How many files of which kind."""
+    folders: dict[str, int] = field(default_factory=dict)
+    """Those whose listing has begun, by a short hash: several folders of a disk may be one folder of mail."""
+    failures: dict[str, str] = field(default_factory=dict)
+    """Files that could not be read, or not to their end, and why; as many as a person would read."""
+    unpacked: dict[str, int] = field(default_factory=dict)
+    """Archives, and how many bytes were in them."""
+
+
+T = TypeVar("T", Place, Tally)
+
+
+def as_json(value: Place | Tally) -> dict[str, Json]:
+    return asdict(value)
+
+
+def read(kind: type[T], state: Mapping[str, Json], key: str) -> T:
+    """The beginning, if there is no state, or none that we could use."""
+    value, default = state.get(key), kind()
+    if not isinstance(value, dict):
+        return default
+    for one in fields(kind):
+        if type(value.get(one.name)) is not type(getattr(default, one.name)):
+            return default
+    return kind(**{one.name: value[one.name] for one in fields(kind)})

@@ -1,0 +1,357 @@
+"""One round through the files of a mailbox: folder by folder, file by file, batch by batch."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from connectors.base import (
+    BATCH_BYTES,
+    BATCH_MESSAGES,
+    BATCH_SECONDS,
+    Batch,
+    ChangeKind,
+    CopyChange,
+    FailedMessage,
+    FolderListing,
+    Json,
+    Known,
+    RawMessage,
+    Skipped,
+)
+from connectors.files.detect import COMPRESSED, Detected, FileKind
+from connectors.files.found import Found, FoundMessage, Remark
+from connectors.files.names import shown
+from connectors.files.opened import Changed, OpenFile
+from connectors.files.place import Place, Tally, as_json, read
+from connectors.files.reading import Reading
+from connectors.files.roots import Roots
+from connectors.files.single import PLENTY, mh_flags
+from connectors.files.spool import Spool
+from connectors.files.tree import Directory
+from connectors.files.unpacking import NotMail, Refused
+from connectors.files.watermark import change_time, is_news, look
+
+_DEEPEST = 4
+_MOST_FAILURES = 1000
+_ARCHIVES = frozenset({FileKind.ZIP, FileKind.TAR, *COMPRESSED})
+
+
+@dataclass(slots=True)
+class Group:
+    """What was found in one folder and is not yet given."""
+
+    found: list[Found] = field(default_factory=list)
+    bytes: int = 0
+    began: float = field(default_factory=time.monotonic)
+
+    def fits(self, one: Found) -> bool:
+        if not self.found:
+            return True
+        size = one.size if isinstance(one, FoundMessage) else 0
+        if self.found[0].folder != one.folder or self.bytes + size > BATCH_BYTES:
+            return False
+        return not (isinstance(one, FoundMessage) and one.data is None)
+
+    @property
+    def is_full(self) -> bool:
+        late = bool(self.found) and time.monotonic() - self.began > BATCH_SECONDS
+        return len(self.found) >= BATCH_MESSAGES or self.bytes >= BATCH_BYTES or late
+
+    def add(self, one: Found) -> None:
+        if not self.found:
+            self.began = time.monotonic()
+        self.found.append(one)
+        self.bytes += one.size if isinstance(one, FoundMessage) else 0
+
+
+@dataclass(slots=True)
+class Round:
+    address: str
+    turn: str
+    roots: Roots
+    reading: Reading
+    spool: Spool
+    known: Known
+    state: Mapping[str, Json]
+    looks_again: bool
+    """A source that is looked at again and again; not an import."""
+    tally: Tally = field(default_factory=Tally)
+    place: Place = field(default_factory=Place)
+    group: Group = field(default_factory=Group)
+    is_fresh: bool = True
+    """The next listing is the first of its file."""
+    flags: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """By name, in an MH folder."""
+    forgotten: dict[str, Json] = field(default_factory=dict)
+    """Entries of the state that go with the first batch."""
+
+    def batches(self) -> Iterator[Batch]:
+        self.tally = read(Tally, self.state, self._key())
+        if self.tally.turn != self.turn:
+            self.tally = Tally(self.turn)
+        for key, value in self.state.items():
+            if key.startswith(f"{self._key()}:") and not (isinstance(value, dict) and value.get("turn") == self.turn):
+                self.forgotten[key] = None  # a place of an earlier import
+        for directory in self.roots.directories(self.address):
+            yield from self._directory(directory)
+
+    # --- a folder
+
+    def _directory(self, directory: Directory) -> Iterator[Batch]:
+        self.reading.alive()
+        stored = read(Place, self.state, self._key(directory))
+        begun = stored.turn == self.turn and stored.identity == directory.identity
+        if begun and stored.is_done and (directory.depth or not self.looks_again):
+            return
+        try:
+            names = self.roots.own_names(directory, self.address)
+        except OSError as error:
+            self.place = Place(self.turn, directory.identity, is_done=True)
+            remark = Remark("/".join((*directory.parts, "")), directory.folder, _unreadable(error), True)
+            yield from self._take(directory, remark)
+            yield from self._flush(directory)
+            return
+        if not names and not begun:
+            return
+        if not self._begin(directory, names, stored if begun else None):
+            return
+        if not self.tally.total_bytes:
+            self.tally.total_bytes = max(1, self.roots.bytes(self.address))
+        self.flags = _mh(directory, names)
+        yield from self._files(directory, names)
+        yield from self._flush(directory)
+        since, recent = self.place.next_since, self.place.next_recent
+        self.place = Place(self.turn, directory.identity, is_done=True, since=since, recent=recent)
+        yield Batch(state=self._states(directory))
+
+    def _begin(self, directory: Directory, names: list[str], stored: Place | None) -> bool:
+        """Where to go on. False: nothing has changed since the last round."""
+        self.place = stored or Place(self.turn, directory.identity)
+        if stored and not stored.is_done:
+            return True
+        if self.looks_again and not directory.depth:
+            seen = look(directory, names, self.place)
+            if stored and not seen.has_news:
+                return False
+            self.place.next_since, self.place.next_recent = seen.newest, seen.recent
+        self.place.is_done, self.place.is_partial = False, stored is not None
+        return True
+
+    def _files(self, directory: Directory, names: list[str]) -> Iterator[Batch]:
+        for name in names:
+            text = shown(name)
+            if text < self.place.name:
+                continue
+            is_same = text == self.place.name
+            if is_same and self.place.at < 0:
+                continue  # done before
+            if self.place.is_partial and not is_same and not is_news(self.place, change_time(directory, name)):
+                continue
+            yield from self._file(directory, name, self.place.at if is_same else 0, self.place.file if is_same else "")
+            self.place.name, self.place.at, self.place.file = text, -1, ""
+            if self.group.is_full:
+                yield from self._flush(directory)
+
+    # --- a file
+
+    def _file(self, directory: Directory, name: str, at: int, fingerprint: str) -> Iterator[Batch]:
+        path = directory.path / name
+        self.reading.alive()
+        try:
+            if path.is_symlink() and directory.only is None:
+                yield from self._take(directory, self._remark(directory, name, "a link, which is not followed", False))
+                return
+            with OpenFile(path) as file:
+                at = at if directory.fingerprint(file) == fingerprint else 0
+                found = self.reading.detected(directory, name, file)
+                if found.kind in _ARCHIVES:
+                    yield from self._archive(directory, name, file, found.kind)
+                else:
+                    yield from self._mail(directory, name, file, found, at)
+                self._finish(file.size)
+        except Changed as changed:
+            if not self.looks_again:  # else it is read again in the next round
+                said = f"{changed}: what was there is in; import it again when nothing writes to it"
+                yield from self._failed(directory, self._remark(directory, name, said, True))
+        except OSError as error:
+            if self.looks_again and isinstance(error, FileNotFoundError):
+                return  # moved away meanwhile, as mail programs do
+            yield from self._failed(directory, self._remark(directory, name, _unreadable(error), True))
+
+    def _mail(self, directory: Directory, name: str, file: OpenFile, found: Detected, at: int) -> Iterator[Batch]:
+        if found.kind in (FileKind.EMPTY, FileKind.OTHER):
+            self._count(found.what if found.kind is FileKind.EMPTY else "not mail")
+            yield from self._take(directory, self._remark(directory, name, found.reason, found.is_broken))
+            return
+        is_mbox = found.kind is FileKind.MBOX
+        variant = self.reading.variant(file) if is_mbox else None
+        if at == 0:
+            self._count(variant.name if variant else _single_name(directory, name, found.kind))
+        if is_mbox:
+            yield from self._flush(directory)
+            self.is_fresh = at == 0
+            self.place.name, self.place.file, self.place.at = shown(name), directory.fingerprint(file), at
+        for one in self.reading.messages(directory, name, file, found.kind, variant, at):
+            yield from self._take(directory, one, shown(name))
+            if is_mbox and isinstance(one, FoundMessage):
+                self.place.at = one.next
+                self.tally.read_bytes = self.tally.finished_bytes + one.next
+                if self.group.is_full:
+                    yield from self._flush(directory)
+        if is_mbox:
+            yield from self._flush(directory)
+            yield from self._cured(directory, name)
+
+    def _cured(self, directory: Directory, name: str) -> Iterator[Batch]:
+        """What could not be read before, and was read to its end now, is a failure no more."""
+        path = directory.key_path(name)
+        if path not in self.tally.failures and self.known([path]):
+            yield from self._take(directory, self._remark(directory, name, "could not be read before; is in now", False))
+
+    def _archive(self, directory: Directory, name: str, file: OpenFile, kind: FileKind) -> Iterator[Batch]:
+        """Unpacked once; then it is a folder like any other. What could not be unpacked is told at its end."""
+        yield from self._flush(directory)
+        path = directory.path / name
+        if directory.depth >= _DEEPEST:
+            yield from self._take(directory, self._remark(directory, name, f"an archive in {_DEEPEST} others: refused", True))
+            return
+        try:
+            unpacked = self.spool.unpacked(path, kind, lambda _: self.reading.alive())
+        except NotMail as refused:
+            self._count("not mail")
+            yield from self._take(directory, self._remark(directory, name, f"not mail: {refused}", directory.only is not None))
+            return
+        except Refused as refused:
+            self._count("unreadable")
+            yield from self._take(directory, self._remark(directory, name, str(refused), True))
+            return
+        place = self.place
+        inner = directory.inside(name, unpacked.folder, directory.fingerprint(file), is_archive=unpacked.is_archive)
+        if inner.place not in self.tally.unpacked:
+            self.tally.unpacked[inner.place] = unpacked.bytes
+            self._count(kind.value)
+        for below in inner.below():
+            yield from self._directory(below)
+        self.place, self.flags = place, _mh(directory, [])
+        for member, reason in unpacked.problems:
+            yield from self._take(directory, self._remark(directory, name, reason, True, member))
+        yield from self._flush(directory)
+        yield from self._cured(directory, name)
+        self.spool.forget(path)
+
+    def _remark(self, directory: Directory, name: str, reason: str, is_failure: bool, member: str = "") -> Remark:
+        path = directory.key_path(name)
+        return Remark(f"{path}/{member}" if member else path, directory.folder, reason, is_failure)
+
+    # --- giving
+
+    def _failed(self, directory: Directory, remark: Remark) -> Iterator[Batch]:
+        """After what was read of the file."""
+        yield from self._flush(directory)
+        self.place.file = ""
+        yield from self._take(directory, remark)
+
+    def _take(self, directory: Directory, one: Found, name: str = "") -> Iterator[Batch]:
+        if not self.group.fits(one):
+            yield from self._flush(directory)
+        self.group.add(one)
+        if isinstance(one, FoundMessage) and one.data is None:  # goes at once, while its file is open
+            if self.place.file:
+                self.place.at = one.next
+            else:
+                self.place.name, self.place.at = name, -1
+            yield from self._flush(directory)
+
+    def _flush(self, directory: Directory) -> Iterator[Batch]:
+        found, self.group = self.group.found, Group()
+        if not found:
+            return
+        messages = [one for one in found if isinstance(one, FoundMessage)]
+        held = self.known([one.key for one in messages if one.rule is None]) if messages else set()
+        self.tally.found += len(messages)
+        for one in found:
+            if isinstance(one, Remark) and one.is_failure and len(self.tally.failures) < _MOST_FAILURES:
+                self.tally.failures[one.key] = one.reason
+        yield Batch(
+            messages=tuple(self._raw(one) for one in messages if one.rule is None and one.key not in held),
+            changes=tuple(self._changes(messages, held)),
+            skipped=tuple(self._skipped(found)),
+            failed=tuple(
+                FailedMessage(one.key, one.reason, one.folder) for one in found if isinstance(one, Remark) and one.is_failure
+            ),
+            listing=self._listing(found, held),
+            state=self._states(directory),
+        )
+
+    def _raw(self, one: FoundMessage) -> RawMessage:
+        path = self.spool.large(one.pieces()) if one.data is None else None
+        flags = self.flags.get(one.key.split("\u241f")[0].rpartition("/")[2], self.flags.get("", ())) if self.flags else ()
+        return RawMessage(
+            one.key, one.data, path, one.folder, tuple(dict.fromkeys((*one.flags, *flags))), one.labels, one.received_at
+        )
+
+    def _changes(self, messages: list[FoundMessage], held: Collection[str]) -> Iterator[CopyChange]:
+        """In a folder that is looked at again: flags that changed with the name of a file."""
+        for one in messages:
+            if self.place.is_partial and not self.place.file and one.key in held:
+                yield CopyChange(ChangeKind.RELABELLED, one.key, flags=one.flags)
+
+    def _skipped(self, found: list[Found]) -> Iterator[Skipped]:
+        for one in found:
+            if isinstance(one, FoundMessage):
+                if one.rule is not None:
+                    yield Skipped(one.key, one.rule, one.folder)
+            elif not one.is_failure:
+                yield Skipped(one.key, one.reason, one.folder)
+
+    def _listing(self, found: list[Found], held: Collection[str]) -> FolderListing | None:
+        """A file is always listed as a whole. Of single files in a folder that is looked at again only the new ones are."""
+        folder, keys = found[0].folder, [one.key for one in found]
+        if not self.place.is_partial:
+            short = hashlib.sha256(folder.encode()).hexdigest()[:12]
+            is_continued = short in self.tally.folders
+            self.tally.folders[short] = 1
+        elif self.place.file:
+            is_continued, self.is_fresh = not self.is_fresh, False
+        else:
+            is_continued, keys = True, [key for key in keys if key not in held]
+        return FolderListing(folder, tuple(keys), is_continued, is_whole=False) if keys else None
+
+    def _states(self, directory: Directory) -> dict[str, Json]:
+        forgotten, self.forgotten = self.forgotten, {}
+        return {**forgotten, self._key(directory): as_json(self.place), self._key(): as_json(self.tally)}
+
+    def _key(self, directory: Directory | None = None) -> str:
+        return f"files:{self.address}:{directory.place}" if directory else f"files:{self.address}"
+
+    def _count(self, kind: str) -> None:
+        self.tally.kinds[kind] = self.tally.kinds.get(kind, 0) + 1
+
+    def _finish(self, size: int) -> None:
+        self.tally.finished_bytes += size
+        self.tally.read_bytes = self.tally.finished_bytes
+
+
+def _unreadable(error: OSError) -> str:
+    return f"can't be read: {error.strerror or error}"
+
+
+def _single_name(directory: Directory, name: str, kind: FileKind) -> str:
+    if kind is FileKind.EMLX:
+        return "emlx"
+    if directory.is_maildir and "/" in name:
+        return "maildir"
+    return "mh" if name.isdigit() else "eml"
+
+
+def _mh(directory: Directory, names: list[str]) -> Mapping[str, tuple[str, ...]]:
+    if ".mh_sequences" not in names:
+        return {}
+    try:
+        with (directory.path / ".mh_sequences").open("rb") as file:
+            return mh_flags(file.read(PLENTY))
+    except OSError:
+        return {}

@@ -1,0 +1,110 @@
+"""One caller's requests to a Google API: within the quotas, with a fresh token, and with every refusal understood."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+from urllib.parse import urlencode
+
+from connectors.base import Context, Quota
+from connectors.errors import AuthFailed, ConnectorError, Throttled, Unavailable
+from connectors.google.answers import Refusal, read_refusal
+from connectors.google.http import Answer, Line
+from connectors.google.tokens import Tokens
+
+_TRIES = (0.3, 1.0)
+"""Pauses after an answer 5xx; Google recommends to repeat these."""
+
+
+T = TypeVar("T")
+
+
+class Refused(Exception):
+    """The server understood and said no; what that means depends on what was asked."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.said)
+        self.refusal = refusal
+
+
+class ServerTrouble(Unavailable):
+    """5xx, again and again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """May be used by several threads."""
+
+    line: Line
+    tokens: Tokens
+    context: Context
+    base: str
+    name: str
+    """For people: `Gmail API`."""
+    quotas: Sequence[Quota]
+    """The one user's first, then the whole project's."""
+
+    def get(self, path: str, parameters: Mapping[str, Any], cost: float) -> dict[str, Any]:
+        self.context.wait_for_turn(cost, self.quotas)
+        body = self.retried(lambda: self._body(path, parameters))
+        try:
+            found = json.loads(body)
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise Unavailable(f"the {self.name} gives no sensible answer")
+        return found
+
+    def _body(self, path: str, parameters: Mapping[str, Any]) -> bytes:
+        with self.opened(path, parameters) as answer:
+            return answer.read()
+
+    def retried(self, ask: Callable[[], T]) -> T:
+        """A connection that breaks is no reason to give up at once."""
+        try:
+            return ask()
+        except ServerTrouble:
+            raise
+        except Unavailable:
+            self.line.pause(_TRIES[0])
+            return ask()
+
+    @contextlib.contextmanager
+    def opened(self, path: str, parameters: Mapping[str, Any]) -> Iterator[Answer]:
+        """A good answer, to be read inside. Its turn was taken by the caller."""
+        url = f"{self.base}{path}?{urlencode(parameters, doseq=True)}"
+        pauses = iter(_TRIES)
+        refreshed = False
+        while True:
+            token = self.tokens.get(self.line)
+            with self.line.ask(url, {"Authorization": f"Bearer {token}"}) as answer:
+                if answer.status == 200:
+                    yield answer
+                    return
+                refusal = read_refusal(answer.status, answer.headers, answer.read())
+            if refusal.status == 401 and not refreshed:
+                self.tokens.forget(token)
+                refreshed = True
+                continue
+            pause = next(pauses, None) if refusal.status >= 500 and refusal.retry_after_seconds is None else None
+            if pause is None:
+                raise self._error(refusal)
+            self.line.pause(pause)
+
+    def _error(self, refusal: Refusal) -> ConnectorError | Refused:
+        if refusal.is_rate_limit:
+            quota = self.quotas[-1 if refusal.is_about_project else 0]
+            seconds = self.context.back_off(quota, refusal.retry_after_seconds)
+            return Throttled(f"the {self.name} asks for a pause: {refusal.said}", seconds)
+        if refusal.status >= 500:
+            if refusal.retry_after_seconds is not None:
+                return Throttled(f"the {self.name} asks for a pause: {refusal.said}", refusal.retry_after_seconds)
+            return ServerTrouble(f"the {self.name} answers {refusal.status}: {refusal.said}")
+        if refusal.api_is_disabled:
+            return AuthFailed(f"the {self.name} is not enabled in the project: {refusal.said}")
+        if refusal.status == 401:
+            return AuthFailed(f"the {self.name} refuses a new access token: {refusal.said}")
+        return Refused(refusal)

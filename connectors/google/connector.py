@@ -1,0 +1,159 @@
+"""Google as the engine sees it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterator, Mapping
+
+from connectors.base import Batch, Context, Json, Known, MailboxRef, Quota
+from connectors.errors import AuthFailed
+from connectors.google.api import Api, Refused
+from connectors.google.directory import Directory
+from connectors.google.downloads import Downloads
+from connectors.google.fetching import Mailbox
+from connectors.google.http import Line
+from connectors.google.raw import Spool
+from connectors.google.settings import (
+    GmailSecrets,
+    GmailSettings,
+    GoogleSettings,
+    WorkspaceSecrets,
+    WorkspaceSettings,
+    read_key,
+)
+from connectors.google.tokens import (
+    GMAIL_SCOPE,
+    MEMBERS_SCOPE,
+    USERS_SCOPE,
+    DelegatedTokens,
+    RefreshedTokens,
+    Tokens,
+)
+from connectors.selection import mailbox_rule
+
+_DIRECTORY_PER_MINUTE = 2400
+
+
+class _GoogleConnector(ABC):
+    """What both kinds do with a mailbox."""
+
+    def __init__(self, settings: GoogleSettings, project: str, context: Context) -> None:
+        self._google, self._project, self._context = settings, project, context
+        self._line = Line()
+        self._spool = Spool()
+        self._downloads: list[Downloads] = []
+
+    @abstractmethod
+    def _tokens(self, address: str) -> Tokens: ...
+
+    def fetch(self, box: MailboxRef, state: Mapping[str, Json], known: Known) -> Iterator[Batch]:
+        self._line.ensure_open()
+        yield from self._mailbox(box.address).batches(state, known)
+
+    def refetch(self, box: MailboxRef, keys: Collection[str]) -> Iterator[Batch]:
+        self._line.ensure_open()
+        yield from self._mailbox(box.address).again(keys)
+
+    def close(self) -> None:
+        self._line.close()
+        for downloads in self._downloads:
+            downloads.close()
+        self._spool.close()
+
+    def _mailbox(self, address: str) -> Mailbox:
+        api = self._gmail(address)
+        downloads = Downloads(api, self._spool, self._google.units_per_message, self._google.parallel)
+        self._downloads.append(downloads)
+        return Mailbox(address, api, self._google, downloads)
+
+    def _gmail(self, address: str) -> Api:
+        quotas = (
+            Quota(f"google:{self._project}:{address.lower()}", self._google.units_per_user),
+            Quota(f"google:{self._project}", self._google.units_per_project),
+        )
+        return Api(self._line, self._tokens(address), self._context, self._google.gmail_url, "Gmail API", quotas)
+
+    def _check_mailbox(self, address: str) -> None:
+        try:
+            self._gmail(address).get("/gmail/v1/users/me/profile", {}, 1)
+        except Refused as refused:
+            raise AuthFailed(f"Gmail gives no access to {address}: {refused}") from refused
+
+
+class WorkspaceConnector(_GoogleConnector):
+    """All users of a Workspace, in whose names a service account reads."""
+
+    def __init__(self, settings: WorkspaceSettings, secrets: WorkspaceSecrets, context: Context) -> None:
+        self._key = read_key(secrets.key.get_secret_value())
+        self._settings = settings
+        super().__init__(settings, self._key["project_id"], context)
+
+    def check(self) -> None:
+        """Step by step, so that the first one that is missing is named."""
+        directory = self._directory()
+        box = next(directory.mailboxes(), None)
+        self._check_mailbox(box.address if box else self._settings.admin)
+
+    def mailboxes(self) -> Iterator[MailboxRef]:
+        self._line.ensure_open()
+        yield from self._directory().mailboxes()
+
+    def _directory(self) -> Directory:
+        needs_groups = self._settings.groups_in or self._settings.groups_out
+        scopes = (USERS_SCOPE, MEMBERS_SCOPE) if needs_groups else (USERS_SCOPE,)
+        tokens = DelegatedTokens(self._key, self._settings.admin, scopes)
+        quota = Quota(f"google-directory:{self._project}", _DIRECTORY_PER_MINUTE)
+        api = Api(self._line, tokens, self._context, self._settings.directory_url, "Admin SDK API", (quota,))
+        return Directory(api, self._settings)
+
+    def _tokens(self, address: str) -> Tokens:
+        return DelegatedTokens(self._key, address, (GMAIL_SCOPE,))
+
+
+class GmailConnector(_GoogleConnector):
+    """One account, whose owner has signed in."""
+
+    def __init__(self, settings: GmailSettings, secrets: GmailSecrets, context: Context) -> None:
+        self._settings = settings
+        self._own = RefreshedTokens(
+            settings.token_url,
+            settings.client_id,
+            secrets.client_secret.get_secret_value(),
+            secrets.refresh_token.get_secret_value(),
+            context.save_credentials,
+        )
+        super().__init__(settings, settings.client_id.partition("-")[0], context)
+
+    def check(self) -> None:
+        self._line.ensure_open()
+        answer = self._profile()
+        if answer.lower() != self._settings.address.lower():
+            raise AuthFailed(f"the one who signed in is {answer}, not {self._settings.address}")
+
+    def mailboxes(self) -> Iterator[MailboxRef]:
+        """A sign-in that was revoked is found here, so that the source asks for a new one instead of failing each time."""
+        self._line.ensure_open()
+        self._own.get(self._line)
+        if mailbox_rule(self._settings, self._settings.address) is None:
+            yield MailboxRef(self._settings.address)
+
+    def fetch(self, box: MailboxRef, state: Mapping[str, Json], known: Known) -> Iterator[Batch]:
+        self._ensure_own(box)
+        return super().fetch(box, state, known)
+
+    def refetch(self, box: MailboxRef, keys: Collection[str]) -> Iterator[Batch]:
+        self._ensure_own(box)
+        return super().refetch(box, keys)
+
+    def _ensure_own(self, box: MailboxRef) -> None:
+        if box.address.lower() != self._settings.address.lower():
+            raise AuthFailed(f"{box.address} is not the account of this source")
+
+    def _tokens(self, address: str) -> Tokens:
+        return self._own
+
+    def _profile(self) -> str:
+        try:
+            return str(self._gmail(self._settings.address).get("/gmail/v1/users/me/profile", {}, 1).get("emailAddress", ""))
+        except Refused as refused:
+            raise AuthFailed(f"Gmail gives no access to {self._settings.address}: {refused}") from refused

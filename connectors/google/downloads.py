@@ -1,0 +1,106 @@
+"""Messages of one mailbox, several at once, in the order in which they were asked for."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from typing import NamedTuple
+from urllib.parse import quote
+
+from connectors.errors import AuthFailed, ConnectorError, Throttled, Unavailable
+from connectors.google.api import Api, Refused, ServerTrouble
+from connectors.google.raw import Damaged, Downloaded, Spool, read_message
+
+_FIELDS = "id,labelIds,internalDate,raw"
+_WINDOW = 2
+"""So many times `parallel` are under way or wait to be taken, each with a megabyte in memory at most."""
+_TROUBLES_IN_A_ROW = 5
+
+
+class Missing(NamedTuple):
+    """No message, and why."""
+
+    is_gone: bool
+    reason: str
+
+
+Outcome = Downloaded | Missing
+
+
+class Downloads:
+    def __init__(self, api: Api, spool: Spool, cost: float, parallel: int) -> None:
+        self._api, self._spool, self._cost, self._parallel = api, spool, cost, parallel
+        self._threads = ThreadPoolExecutor(parallel, thread_name_prefix="gmail")
+        self._troubles = 0
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def get(self, ids: Sequence[str]) -> Iterator[tuple[str, Outcome]]:
+        """Ends with the error that stopped it, after everything that was under way has been given."""
+        left, under_way = deque(ids), deque[tuple[str, Future[Outcome]]]()
+        turns, stopped_by = 0, None
+        while left or under_way:
+            while left and stopped_by is None and len(under_way) < _WINDOW * self._parallel:
+                try:
+                    turns = turns or self._api.context.wait_for_turn(self._cost, self._api.quotas, len(left))
+                except ConnectorError as error:
+                    stopped_by = error
+                    break
+                turns -= 1
+                key = left.popleft()
+                under_way.append((key, self._submit(key)))
+            if not under_way:
+                break
+            key, future = under_way.popleft()
+            try:
+                outcome = future.result()
+            except CancelledError:
+                raise Unavailable("the connection was closed") from None
+            except ConnectorError as error:
+                stopped_by = error if stopped_by is None or isinstance(error, Throttled) else stopped_by
+                continue
+            yield key, outcome
+        if stopped_by is not None:
+            raise stopped_by
+
+    def _submit(self, key: str) -> Future[Outcome]:
+        self._api.line.ensure_open()
+        try:
+            return self._threads.submit(self._one, key)
+        except RuntimeError as error:
+            raise Unavailable("the connection was closed") from error
+
+    def _one(self, key: str) -> Outcome:
+        """A message that Google can't give is a matter of this message; many in a row are a matter of Google."""
+        try:
+            found = self._api.retried(lambda: self._read(key))
+        except ServerTrouble as error:
+            self._troubles += 1
+            if self._troubles >= _TROUBLES_IN_A_ROW:
+                raise
+            return Missing(False, str(error))
+        except Damaged as error:
+            return Missing(False, str(error))
+        except Refused as error:
+            if error.refusal.status == 404:
+                return Missing(True, "no longer at the source")
+            if error.refusal.status == 403:  # no matter of this message
+                raise AuthFailed(f"Gmail gives no access: {error}") from error
+            return Missing(False, f"Gmail refuses to give it: {error}")
+        self._troubles = 0
+        self._api.context.progress()
+        return found
+
+    def _read(self, key: str) -> Downloaded:
+        path = f"/gmail/v1/users/me/messages/{quote(key, safe='')}"
+        with self._api.opened(path, {"format": "raw", "fields": _FIELDS}) as answer:
+            return read_message(self._watched(answer.chunks()), self._spool)
+
+    def _watched(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
+        """A large message takes its time, and is not taken for hung."""
+        for number, chunk in enumerate(chunks):
+            if number % 16 == 15:
+                self._api.context.progress()
+            yield chunk

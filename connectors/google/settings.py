@@ -1,0 +1,119 @@
+"""What a Google source can be told."""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from typing import Annotated, Any, Self
+from urllib.parse import urlsplit
+
+from google.auth import crypt
+from pydantic import AfterValidator, ConfigDict, Field, SecretStr, model_validator
+
+from connectors.selection import SourceSettings, Strict, Texts
+
+TOKEN_URL = "https://oauth2.googleapis.com/token"  # noqa: S105
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+def safe_url(url: str) -> str:
+    """Tokens travel encrypted, or not at all; a server on the same machine is a test."""
+    parts = urlsplit(url)
+    if parts.hostname is None or parts.scheme not in ("http", "https"):
+        raise ValueError("expected an address such as https://gmail.googleapis.com")
+    if parts.scheme == "http" and parts.hostname not in _LOOPBACK:
+        raise ValueError("expected https, since access tokens are sent there")
+    return url.rstrip("/")
+
+
+Url = Annotated[str, AfterValidator(safe_url)]
+
+
+def _address(value: str) -> str:
+    if value.count("@") != 1 or value.strip() != value or value.startswith("@") or value.endswith("@"):
+        raise ValueError("expected an address such as alice@example.org")
+    return value
+
+
+Address = Annotated[str, AfterValidator(_address)]
+
+
+class GoogleSettings(SourceSettings):
+    """What both kinds have in common. For Gmail, `folders_in` and `folders_out` mean labels."""
+
+    units_per_user: int = Field(
+        default=6000, ge=60, description="Gmail quota units a minute for one user (15000 for a project older than May 2026)"
+    )
+    units_per_project: int = Field(default=1_200_000, ge=60, description="Gmail quota units a minute for the whole project")
+    units_per_message: int = Field(
+        default=20, ge=1, description="what fetching one message costs (5 for a project older than May 2026)"
+    )
+    parallel: int = Field(default=8, ge=1, le=32, description="messages of one mailbox fetched at once")
+    gmail_url: Url = Field(default="https://gmail.googleapis.com", description="where the Gmail API is")
+
+
+class WorkspaceSettings(GoogleSettings):
+    admin: Address = Field(description="the administrator in whose name users are listed")
+    include_suspended: bool = Field(default=False, description="mailboxes of suspended users too")
+    include_archived: bool = Field(default=False, description="mailboxes of archived users too")
+    groups_in: Texts = Field(default=(), description="only members of these groups (addresses), nested ones too")
+    groups_out: Texts = Field(default=(), description="no members of these groups")
+    units_in: Texts = Field(default=(), description="only users of these organisational units (/Sales) and those below")
+    units_out: Texts = Field(default=(), description="no users of these organisational units and those below")
+    customer: str = Field(default="my_customer", description="the customer id, for resellers")
+    directory_url: Url = Field(default="https://admin.googleapis.com", description="where the Admin SDK is")
+
+
+class GmailSettings(GoogleSettings):
+    address: Address = Field(description="the account's address")
+    client_id: str = Field(min_length=1, description="of an OAuth client of the type `Desktop app`")
+    auth_url: Url = Field(default="https://accounts.google.com/o/oauth2/v2/auth", description="where people sign in")
+    token_url: Url = Field(default=TOKEN_URL, description="where tokens are issued")
+
+
+@lru_cache(maxsize=64)
+def signer(private_key: str, key_id: str) -> crypt.RSASigner:
+    """Kept, since reading a key takes tens of milliseconds, and every slice of every mailbox needs it."""
+    made: crypt.RSASigner = crypt.RSASigner.from_string(private_key, key_id)  # type: ignore[no-untyped-call]
+    return made
+
+
+def read_key(text: str) -> dict[str, Any]:
+    """The file that Google gives for a service account. Raises ValueError with what is wrong, never with what is in it."""
+    try:
+        key = json.loads(text)
+    except ValueError:
+        key = None
+    if not isinstance(key, dict):
+        raise ValueError("this is no JSON key file of a service account")
+    if key.get("type") != "service_account":
+        raise ValueError(f"expected the key of a service account, this is of the type {key.get('type')!r}")
+    for name in ("client_email", "client_id", "private_key", "project_id"):
+        if not isinstance(key.get(name), str) or not key[name]:
+            raise ValueError(f"the key file has no {name}")
+    key["token_uri"] = safe_url(str(key.get("token_uri") or TOKEN_URL))
+    try:
+        signer(key["private_key"], str(key.get("private_key_id", "")))
+    except Exception:  # noqa: BLE001 - whatever the library makes of it, its text may hold the key
+        raise ValueError("the private_key in the key file can't be read") from None
+    return key
+
+
+class _Secrets(Strict):
+    model_config = ConfigDict(hide_input_in_errors=True)
+
+
+class WorkspaceSecrets(_Secrets):
+    key: SecretStr
+    """The service account's key file."""
+
+    @model_validator(mode="after")
+    def _readable(self) -> Self:
+        read_key(self.key.get_secret_value())
+        return self
+
+
+class GmailSecrets(_Secrets):
+    client_secret: SecretStr = SecretStr("")
+    refresh_token: SecretStr = SecretStr("")
+    """Comes from signing in (`--sign-in`)."""

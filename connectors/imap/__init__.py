@@ -1,0 +1,7 @@
+"""Mail from an IMAP server: one account, a list of them, or a whole server through a master user."""
+
+from connectors.imap.connector import ImapConnector
+from connectors.imap.settings import ImapSecrets, ImapSettings
+from connectors.imap.target import Delivered, ImapTarget, Outgoing
+
+__all__ = ["Delivered", "ImapConnector", "ImapSecrets", "ImapSettings", "ImapTarget", "Outgoing"]

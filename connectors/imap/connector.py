@@ -1,0 +1,139 @@
+"""IMAP as the engine sees it: a connector like any other."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+
+from connectors.base import Batch, Context, Json, Known, MailboxRef
+from connectors.errors import AuthFailed, Unavailable
+from connectors.imap.accounts import Account, accounts
+from connectors.imap.fetching import MailboxFetch
+from connectors.imap.idle import watch
+from connectors.imap.login import connect, log_in
+from connectors.imap.oauth import Token
+from connectors.imap.refetching import Refetch
+from connectors.imap.session import Session
+from connectors.imap.settings import ImapSecrets, ImapSettings
+from connectors.imap.spool import Spool
+from connectors.imap.trouble import Dropped, Refused
+from connectors.imap.wire import Wire
+from connectors.selection import mailbox_rule
+
+
+class ImapConnector:
+    def __init__(self, settings: ImapSettings, secrets: ImapSecrets, context: Context) -> None:
+        self._settings, self._secrets, self._context = settings, secrets, context
+        self._token = Token(settings, secrets, context)
+        self._spool = Spool(context.progress)
+        self._closed = threading.Event()
+        self._lock = threading.Lock()
+        self._wires: list[Wire] = []
+        self.downloaded = 0
+        """Messages whose bytes came over the line."""
+
+    def check(self) -> None:
+        """Logs in as the first user and lists the folders."""
+        self._ensure_open()
+        account = next(iter(self._accounts().values()))
+        with self._session(account) as session:
+            session.folders()
+
+    def mailboxes(self) -> Iterator[MailboxRef]:
+        self._ensure_open()
+        for account in self._accounts().values():
+            if mailbox_rule(self._settings, account.address) is None:
+                yield account.ref
+
+    def fetch(self, box: MailboxRef, state: Mapping[str, Json], known: Known) -> Iterator[Batch]:
+        self._ensure_open()
+        account = self._account(box)
+        with self._session(account) as session:
+            yield from MailboxFetch(account.address.lower(), session, self._settings, self._context, known).batches(state)
+
+    def refetch(self, box: MailboxRef, keys: Collection[str]) -> Iterator[Batch]:
+        self._ensure_open()
+        with self._session(self._account(box)) as session:
+            yield from Refetch(session, self._settings, self._context).batches(keys)
+
+    def watch(self, box: MailboxRef, on_news: Callable[[], None]) -> None:
+        """Calls when something may have come in. Returns when the server can't tell; raises when the connection is lost."""
+        self._ensure_open()
+        with self._session(self._account(box)) as session:
+            watch(session, self._settings, on_news)
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed.set()
+            for wire in self._wires:
+                wire.interrupt()
+        self._spool.close()
+
+    def _ensure_open(self) -> None:
+        if self._closed.is_set():
+            raise Unavailable("the connection was closed")
+
+    def _accounts(self) -> dict[str, Account]:
+        return accounts(self._settings, self._secrets)
+
+    def _account(self, box: MailboxRef) -> Account:
+        account = self._accounts().get(box.address.lower())
+        if account is None:
+            raise Unavailable(f"there is no mailbox {box.address} in this source any more")
+        return account
+
+    @contextmanager
+    def _session(self, account: Account) -> Iterator[Session]:
+        connections = self._settings.connections or self._context.connections
+        session = Session(lambda: self._open(account), self._context, self._closed, connections)
+        try:
+            yield session
+        except (Dropped, Refused) as error:
+            raise Unavailable("the connection was closed" if self._closed.is_set() else str(error)) from error
+        finally:
+            self.downloaded += session.received
+            session.hang_up()
+
+    def _open(self, account: Account) -> Wire:
+        """A connection that is logged in. A token that is refused is renewed once."""
+        if self._token.value is None and self._token.can_renew:
+            self._token.renew()
+        try:
+            return self._open_once(account)
+        except AuthFailed:
+            if not self._token.can_renew:
+                raise
+        self._token.renew()
+        return self._open_once(account)
+
+    def _open_once(self, account: Account) -> Wire:
+        self._ensure_open()
+        self._context.wait_for_turn()
+        wire = connect(self._settings, self._spool.take)
+        with self._lock:
+            self._wires = [*(other for other in self._wires if other.sock.fileno() >= 0), wire]
+        try:
+            if self._closed.is_set():
+                raise Unavailable("the connection was closed")
+            log_in(wire, self._settings, account, self._token.value)
+            if self._settings.compress == "always" and "COMPRESS=DEFLATE" in wire.capabilities:
+                wire.compress()
+            _learn_name(wire)
+        except BaseException as error:
+            wire.close()
+            if isinstance(error, Dropped):
+                raise Unavailable(str(error)) from error
+            raise
+        self._context.progress()
+        return wire
+
+
+def _learn_name(wire: Wire) -> None:
+    """Dovecot gives ids to messages and does not say so; a server that hides what it is may tell when it is asked."""
+    if {"OBJECTID", "X-GM-EXT-1"} & wire.capabilities or "ID" not in wire.capabilities or "dovecot" in wire.server_name.lower():
+        return
+    try:
+        wire.server_name += " ".join(response.text.decode("latin-1") for response in wire.run(b"ID NIL"))
+    except Refused:
+        return

@@ -1,0 +1,134 @@
+"""The folders of a mailbox and how they stand: in one round trip where the server can, in two otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from imapclient.imap_utf7 import decode as decode_utf7
+from imapclient.imap_utf7 import encode as encode_utf7
+
+from connectors.imap.parse import Value, number, texts, values
+from connectors.imap.roles import roles
+from connectors.imap.trouble import Refused
+from connectors.imap.wire import Response, Wire, quoted
+from connectors.selection import Role
+
+_STATUS_AT_ONCE = 100
+_UNSELECTABLE = {"\\noselect", "\\nonexistent"}
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    messages: int
+    uid_next: int | None
+    uid_validity: int
+    modseq: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    name: str
+    """For people and for our keys: decoded, with `/` between levels whatever the server puts there."""
+    raw: bytes
+    """As the server calls it."""
+    attributes: frozenset[str] = frozenset()
+    role: Role | None = None
+    status: Status | None = None
+    """None when the server would not say."""
+
+
+def list_folders(wire: Wire) -> list[Folder]:
+    """All folders that can be opened, with their roles and how they stand."""
+    items = status_items(wire)
+    can = wire.capabilities
+    returns = [b"SPECIAL-USE"] if {"SPECIAL-USE", "LIST-EXTENDED"} <= can else []
+    if "LIST-STATUS" in can:
+        returns.append(b"STATUS (" + items + b")")
+    command = b'LIST "" "*"' + (b" RETURN (" + b" ".join(returns) + b")" if returns else b"")
+    try:
+        responses = wire.run(command)
+    except Refused:
+        if not returns:
+            raise
+        responses = wire.run(b'LIST "" "*"')
+    folders = _named([folder for response in responses if (folder := _folder(response)) is not None])
+    statuses = dict(filter(None, map(_status, responses)))
+    missing = [folder.raw for folder in folders if folder.raw not in statuses]
+    statuses |= _ask_statuses(wire, missing, items)
+    return [replace(folder, status=statuses.get(folder.raw)) for folder in folders]
+
+
+def status_items(wire: Wire) -> bytes:
+    has_modseq = bool({"CONDSTORE", "QRESYNC"} & wire.capabilities)
+    return b"MESSAGES UIDNEXT UIDVALIDITY" + (b" HIGHESTMODSEQ" if has_modseq else b"")
+
+
+def _ask_statuses(wire: Wire, names: list[bytes], items: bytes) -> dict[bytes, Status]:
+    """All at once, and not one after the other. One that is refused stays without."""
+    found: dict[bytes, Status] = {}
+    for start in range(0, len(names), _STATUS_AT_ONCE):
+        tags = [wire.send(b"STATUS " + quoted(name) + b" (" + items + b")") for name in names[start : start + _STATUS_AT_ONCE]]
+        for tag in tags:
+            try:
+                found |= dict(filter(None, map(_status, wire.answers(tag))))
+            except Refused:
+                continue
+    return found
+
+
+def _folder(response: Response) -> Folder | None:
+    if response.text[:5].upper() != b"LIST ":
+        return None
+    match values(response.parts)[1:]:
+        case [list(attributes), bytes() | None as delimiter, bytes(raw), *_]:
+            told = frozenset(item.decode("latin-1").lower() for item in texts(attributes))
+            if told & _UNSELECTABLE or not raw or any(byte in raw for byte in b"\r\n\0"):
+                return None
+            return Folder(decoded(raw, delimiter), raw, told)
+    return None
+
+
+def _named(folders: list[Folder]) -> list[Folder]:
+    """Each raw name once; two that would be called the same keep apart by their raw names. With their roles."""
+    once = {folder.raw: folder for folder in folders}
+    taken: dict[str, Folder] = {}
+    for folder in once.values():
+        name = folder.name if folder.name not in taken else f"{folder.name} ({folder.raw.decode('latin-1')})"
+        taken[name] = replace(folder, name=name)
+    found = roles({name: folder.attributes for name, folder in taken.items()})
+    return [replace(folder, role=found.get(name)) for name, folder in taken.items()]
+
+
+def _status(response: Response) -> tuple[bytes, Status] | None:
+    if response.text[:7].upper() != b"STATUS ":
+        return None
+    match values(response.parts)[1:]:
+        case [bytes(raw), list(items)]:
+            told = _pairs(items)
+            messages, validity = told.get(b"MESSAGES"), told.get(b"UIDVALIDITY")
+            if messages is not None and validity is not None:
+                return raw, Status(messages, told.get(b"UIDNEXT"), validity, told.get(b"HIGHESTMODSEQ") or None)
+    return None
+
+
+def _pairs(items: Iterable[Value]) -> dict[bytes, int]:
+    flat = list(items)
+    pairs = zip(flat[::2], flat[1::2], strict=False)
+    return {name.upper(): count for name, value in pairs if isinstance(name, bytes) and (count := number(value)) is not None}
+
+
+def decoded(raw: bytes, delimiter: bytes | None) -> str:
+    """Modified UTF-7 (RFC 3501, 5.1.3), or the UTF-8 that some servers send instead."""
+    try:
+        name = raw.decode() if max(raw) > 127 else decode_utf7(raw)
+    except (UnicodeError, ValueError):
+        name = raw.decode("latin-1")
+    if delimiter and delimiter != b"/":
+        name = name.replace(delimiter.decode("latin-1"), "/")
+    return "INBOX" + name[5:] if name[:5].upper() == "INBOX" and name[5:6] in ("", "/") else name
+
+
+def encoded(name: str, delimiter: str | None) -> bytes:
+    """The way back, for a folder that is to be made."""
+    return bytes(encode_utf7(name.replace("/", delimiter) if delimiter else name))

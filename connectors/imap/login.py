@@ -1,0 +1,186 @@
+"""From settings and secrets to a connection that is logged in."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import imaplib
+import io
+import logging
+import re
+import socket
+import ssl
+from typing import BinaryIO
+
+from imapclient import IMAPClient, SocketTimeout
+from imapclient.exceptions import IMAPClientError
+
+from connectors.errors import AuthFailed, Unavailable
+from connectors.imap.accounts import Account
+from connectors.imap.settings import ImapSettings
+from connectors.imap.trouble import Dropped, Refused, one_line, refused_login, throttling
+from connectors.imap.wire import Response, Sink, Wire, quoted
+
+_BUFFER_BYTES = 1 << 18
+_CAPABILITY = re.compile(rb"CAPABILITY ([^\]\r\n]*)", re.IGNORECASE)
+
+log = logging.getLogger("connectors.imap")
+
+
+def connect(settings: ImapSettings, sink: Sink) -> Wire:
+    """A connection on which nobody is logged in yet."""
+    where = f"{settings.host}:{settings.port_number}"
+    try:
+        context = None if settings.tls == "none" else _tls_context(settings)
+        client = IMAPClient(
+            settings.host,
+            settings.port_number,
+            ssl=settings.tls == "implicit",
+            ssl_context=context,
+            timeout=SocketTimeout(settings.connect_timeout_seconds, settings.timeout_seconds),
+        )
+        client._imap.debug = 0  # else it formats everything it reads for a log that nobody keeps
+        try:
+            if settings.tls == "starttls":
+                client.starttls(context)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                client.shutdown()
+            raise
+    except ssl.SSLCertVerificationError as error:
+        hint = "give its authority as ca_file, or set accept_invalid_certificate"
+        raise Unavailable(f"the certificate of {where} is not trusted: {error.verify_message} ({hint})") from error
+    except (OSError, EOFError) as error:
+        raise Unavailable(f"{where} can't be reached: {getattr(error, 'strerror', None) or error}") from error
+    except (IMAPClientError, imaplib.IMAP4.error) as error:
+        text = _text(error)
+        raise throttling("", text) or Unavailable(f"{where} does not let us in: {one_line(text)}") from error
+    client._imap.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    greeting = client.welcome if isinstance(client.welcome, bytes) else b""
+    wire = Wire(client._imap.sock, _reader(client._imap.file), frozenset(), sink, greeting.decode("latin-1"))
+    wire.capabilities = _capabilities(greeting) if settings.tls != "starttls" else frozenset()
+    if not wire.capabilities:
+        wire.capabilities = _ask_capabilities(wire)
+    return wire
+
+
+def log_in(wire: Wire, settings: ImapSettings, account: Account, token: str | None) -> None:
+    """Raises AuthFailed, Throttled or Unavailable."""
+    try:
+        if settings.auth == "password":
+            said = _with_password(wire, settings, account)
+        else:
+            said = _with_token(wire, settings, account, token)
+    except Refused as refused:
+        raise refused_login(refused.text, account.user) from refused
+    except Dropped as dropped:
+        pause = throttling(dropped.code, dropped.said)
+        raise pause or Unavailable(f"the login of {account.user} is not answered: {dropped}") from dropped
+    wire.capabilities = _capabilities(*said) or _ask_capabilities(wire)
+
+
+def _with_password(wire: Wire, settings: ImapSettings, account: Account) -> list[bytes]:
+    if account.password is None:
+        raise AuthFailed(f"there is no password for {account.user}")
+    user, on_behalf_of = account.user, ""
+    if settings.master_user and settings.master_login == "suffix":
+        user = f"{account.user}{settings.master_separator}{settings.master_user}"
+    elif settings.master_user:
+        user, on_behalf_of = settings.master_user, account.user
+    if "AUTH=PLAIN" in wire.capabilities or on_behalf_of:
+        return _authenticate(wire, b"PLAIN", f"{on_behalf_of}\0{user}\0{account.password}".encode())
+    if "LOGINDISABLED" in wire.capabilities:
+        raise AuthFailed("the server takes no password on a line without TLS: set tls to starttls or implicit")
+    try:
+        return _conclude(wire, wire.send(b"LOGIN " + quoted(user) + b" " + quoted(account.password)))
+    except ValueError:
+        raise AuthFailed(f"the password of {account.user} contains a line break") from None
+
+
+def _with_token(wire: Wire, settings: ImapSettings, account: Account, token: str | None) -> list[bytes]:
+    if token is None:
+        raise AuthFailed(f"there is no OAuth token for {account.user}")
+    if settings.auth == "xoauth2":
+        return _authenticate(wire, b"XOAUTH2", f"user={account.user}\1auth=Bearer {token}\1\1".encode())
+    payload = f"n,a={account.user},\1host={settings.host}\1port={settings.port_number}\1auth=Bearer {token}\1\1"
+    return _authenticate(wire, b"OAUTHBEARER", payload.encode())
+
+
+def _authenticate(wire: Wire, mechanism: bytes, payload: bytes) -> list[bytes]:
+    encoded = base64.b64encode(payload)
+    if "SASL-IR" in wire.capabilities:
+        return _conclude(wire, wire.send(b"AUTHENTICATE " + mechanism + b" " + encoded))
+    tag = wire.send(b"AUTHENTICATE " + mechanism)
+    wire.wait_for_continuation(tag)
+    wire.write(encoded + b"\r\n")
+    return _conclude(wire, tag)
+
+
+def _conclude(wire: Wire, tag: bytes) -> list[bytes]:
+    """Everything that the server says until the command has ended. A challenge after ours is an error that wants an answer."""
+    said = []
+    while True:
+        response = wire.read()
+        if response.tag == b"+":
+            wire.write(b"\r\n")
+            continue
+        said.append(response.text)
+        if response.tag == tag:
+            wire.forget(tag)
+            status, _, rest = response.text.partition(b" ")
+            if status.upper() != b"OK":
+                raise Refused(status.decode("latin-1"), rest.decode("utf-8", "replace"))
+            return said
+
+
+def _capabilities(*said: bytes) -> frozenset[str]:
+    for text in reversed(said):
+        found = _CAPABILITY.search(text)
+        if found:
+            return frozenset(found[1].decode("latin-1").upper().split())
+    return frozenset()
+
+
+def _ask_capabilities(wire: Wire) -> frozenset[str]:
+    try:
+        responses: list[Response] = wire.run(b"CAPABILITY")
+    except (Dropped, Refused) as error:
+        raise Unavailable(f"the server does not say what it can: {error}") from error
+    return _capabilities(*(response.text for response in responses))
+
+
+def _tls_context(settings: ImapSettings) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=settings.ca_file)
+    except (OSError, ssl.SSLError) as error:
+        raise Unavailable(f"ca_file {settings.ca_file} can't be used: {getattr(error, 'strerror', None) or error}") from error
+    if settings.accept_invalid_certificate:
+        log.warning("the certificate of %s is not checked: anybody on the way can read along", settings.host)
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _text(error: Exception) -> str:
+    first = error.args[0] if error.args else error
+    return first.decode("utf-8", "replace") if isinstance(first, bytes) else str(first)
+
+
+def _reader(file: BinaryIO) -> BinaryIO:
+    """What imaplib has buffered comes first; then in larger pieces than it would read."""
+    return io.BufferedReader(_Through(file), _BUFFER_BYTES)
+
+
+class _Through(io.RawIOBase):
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        return int(self._file.readinto1(buffer))  # type: ignore[attr-defined]
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()

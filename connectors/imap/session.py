@@ -1,0 +1,175 @@
+"""The connections of one mailbox: opened when they are needed, and again when they are lost, on the folder that was open."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from connectors.base import Context
+from connectors.errors import ConnectorError, StateLost, Throttled, Unavailable
+from connectors.imap.folders import Folder, Status, list_folders
+from connectors.imap.trouble import Broken, Dropped, FolderClosed, FolderGone, Refused, throttling
+from connectors.imap.uids import Uids
+from connectors.imap.wire import Response, Wire, quoted
+
+_DROPS = 12
+_BARREN_DROPS = 4
+_PAUSE_SECONDS = 15.0
+_OFTEN_SECONDS = 60.0
+_NO_SUCH = re.compile(r"not exist|doesn.t exist|no such|unknown (?:mailbox|folder)|not found", re.IGNORECASE)
+_CODE = re.compile(rb"OK \[(UIDVALIDITY|UIDNEXT|HIGHESTMODSEQ) (\d{1,19})\]", re.IGNORECASE)
+_ALL = re.compile(rb" ALL ([\d:,]+)", re.IGNORECASE)
+_EXISTS = re.compile(rb"(\d{1,10}) EXISTS", re.IGNORECASE)
+
+
+@dataclass(slots=True)
+class Session:
+    open_wire: Callable[[], Wire]
+    """A new connection, logged in."""
+    context: Context
+    closed: threading.Event
+    connections: int = 1
+    received: int = 0
+    """Messages so far; a connection that is lost without any in between is a bad sign."""
+    _wires: list[Wire] = field(default_factory=list)
+    _folder: Folder | None = None
+    _validity: int = 0
+    _received_on_opening: int = 0
+    _drops: int = 0
+    _barren: int = 0
+    _received_before: int = 0
+
+    @property
+    def wire(self) -> Wire:
+        if not self._wires:
+            self._wires.append(self.open_wire())
+            self._received_on_opening = self.received
+        return self._wires[0]
+
+    @property
+    def is_fresh(self) -> bool:
+        """Nothing came over this connection yet."""
+        return self.received == self._received_on_opening
+
+    def folders(self) -> list[Folder]:
+        while True:
+            try:
+                found = list_folders(self.wire)
+                break
+            except Dropped as dropped:
+                self.lost(dropped)
+            except Refused as refused:
+                raise throttling(refused.code, refused.text) or Unavailable(f"folders can't be listed: {refused}") from refused
+        if not found:  # even an empty mailbox has an INBOX: believing this would mark everything as gone
+            raise Unavailable("the server lists no folder at all")
+        return found
+
+    def examine(self, folder: Folder) -> Status:
+        """Opens a folder for reading only. Raises FolderGone or FolderClosed."""
+        for extra in self._wires[1:]:
+            extra.close()
+        del self._wires[1:]
+        status = self._examine(self.wire, folder)
+        self._folder, self._validity = folder, status.uid_validity
+        return status
+
+    def wires(self, *, many: bool) -> list[Wire]:
+        """On the folder that is open; more than one only where that pays and the server lets us."""
+        assert self._folder is not None, "examine first"
+        while many and len(self._wires) < self.connections:
+            try:
+                extra = self.open_wire()
+            except ConnectorError:
+                if self.closed.is_set():
+                    raise
+                self.connections = len(self._wires)  # it has had enough of us, so we make do
+                break
+            self._wires.append(extra)
+            if self._examine(extra, self._folder).uid_validity != self._validity:
+                raise StateLost("the server has numbered its messages anew", self._folder.name)
+        return list(self._wires)
+
+    def search(self, criteria: bytes) -> Uids:
+        wire = self.wire
+        if "ESEARCH" in wire.capabilities or "IMAP4REV2" in wire.capabilities:
+            responses = wire.run(b"UID SEARCH RETURN (ALL) " + criteria)
+        else:
+            responses = wire.run(b"UID SEARCH " + criteria)
+        found = Uids()
+        for response in responses:
+            given = _searched(response)
+            if given is not None:
+                found = given
+        return found
+
+    def lost(self, dropped: Dropped) -> None:
+        """Makes ready for another try, after a pause that grows. Raises when there have been too many."""
+        self.hang_up()
+        if self.closed.is_set():
+            raise Unavailable("the connection was closed") from dropped
+        pause = throttling(dropped.code, dropped.said)
+        if pause is not None:
+            raise pause from dropped
+        self._drops += 1
+        self._barren = self._barren + 1 if self.received == self._received_before else 0
+        self._received_before = self.received
+        if self._barren >= _BARREN_DROPS:
+            raise Unavailable(str(dropped)) from dropped
+        if self._drops >= _DROPS:
+            raise Throttled(f"the server closes the connection again and again ({dropped})", _OFTEN_SECONDS) from dropped
+        if self._drops > 1 and self.closed.wait(min(_PAUSE_SECONDS, 0.25 * 2**self._drops)):
+            raise Unavailable("the connection was closed") from dropped
+        self.context.progress()
+
+    def hang_up(self) -> None:
+        for wire in self._wires:
+            wire.close()
+        self._wires.clear()
+
+    def _examine(self, wire: Wire, folder: Folder) -> Status:
+        try:
+            responses = wire.run(b"EXAMINE " + quoted(folder.raw))
+        except Refused as refused:
+            pause = throttling(refused.code, refused.text)
+            if pause is not None:
+                raise pause from refused
+            if (refused.code in ("NONEXISTENT", "TRYCREATE") or _NO_SUCH.search(refused.text)) and not self._is_listed(
+                wire, folder
+            ):
+                raise FolderGone(folder.name) from refused
+            raise FolderClosed(f"{folder.name}: {refused}") from refused
+        return _opened(responses)
+
+    def _is_listed(self, wire: Wire, folder: Folder) -> bool:
+        try:
+            return any(response.text[:5].upper() == b"LIST " for response in wire.run(b'LIST "" ' + quoted(folder.raw)))
+        except Refused:
+            return False
+
+
+def _opened(responses: list[Response]) -> Status:
+    told: dict[bytes, int] = {}
+    for response in responses:
+        code, exists = _CODE.match(response.text), _EXISTS.fullmatch(response.text)
+        if code:
+            told[code[1].upper()] = int(code[2])
+        elif exists:
+            told[b"EXISTS"] = int(exists[1])
+    if not told.get(b"UIDVALIDITY") or b"EXISTS" not in told:
+        raise Broken("the server opens a folder without saying how it stands")
+    return Status(told[b"EXISTS"], told.get(b"UIDNEXT"), told[b"UIDVALIDITY"], told.get(b"HIGHESTMODSEQ"))
+
+
+def _searched(response: Response) -> Uids | None:
+    text = response.text
+    if text[:6].upper() == b"SEARCH":
+        numbers = text[6:].split(b"(")[0].split()
+        if not all(item.isdigit() and len(item) <= 10 for item in numbers):
+            raise Broken("a search result that can't be read")
+        return Uids.of(map(int, numbers))
+    if text[:7].upper() == b"ESEARCH":
+        found = _ALL.search(text)
+        return Uids.parse(found[1]) if found else Uids()
+    return None

@@ -1,0 +1,237 @@
+"""One IMAP connection after login, as we drive it: commands out, responses with their literals in, several in flight.
+
+imapclient makes the connection and logs in. Its response parser would be the bottleneck afterwards, and it holds every
+literal in memory; here a large one goes straight into a file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import socket
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import BinaryIO
+
+from connectors.base import SPOOL_BYTES
+from connectors.imap.trouble import Broken, Dropped, Refused, Silent, code_of
+
+Part = bytes | Path
+Sink = Callable[[Iterator[bytes]], Path]
+"""Takes a literal that is too large for memory, piece by piece."""
+
+_LINE_BYTES = 32 << 20
+"""The longest line: UID SEARCH of millions, on a server without ESEARCH."""
+_LITERAL_BYTES = 2 << 30
+_PARTS = 10_000
+_CHUNK = 1 << 18
+_LITERAL = re.compile(rb"\{(\d{1,19})\+?\}$")
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """`tag` is `*` for untagged ones. `parts`: pieces of lines and literals, in turn."""
+
+    tag: bytes
+    parts: tuple[Part, ...]
+
+    @property
+    def text(self) -> bytes:
+        first = self.parts[0]
+        return first if isinstance(first, bytes) else b""
+
+
+def quoted(text: bytes | str) -> bytes:
+    data = text.encode() if isinstance(text, str) else text
+    if b"\r" in data or b"\n" in data or b"\0" in data:
+        raise ValueError("a name with a line break")
+    return b'"' + data.replace(b"\\", b"\\\\").replace(b'"', b'\\"') + b'"'
+
+
+@dataclass(slots=True)
+class Wire:
+    sock: socket.socket
+    reader: BinaryIO
+    capabilities: frozenset[str]
+    sink: Sink
+    """Where large literals go."""
+    server_name: str = ""
+    round_trips: int = 0
+    """How often we waited for an answer with nothing else in flight."""
+    received_bytes: int = 0
+    reading_seconds: float = 0.0
+    _tags: Iterator[int] = field(default_factory=count)
+    _open: list[bytes] = field(default_factory=list)
+    _ended: dict[bytes, Response] = field(default_factory=dict)
+    _deflate: zlib._Compress | None = None
+
+    def send(self, command: bytes) -> bytes:
+        """Returns its tag. The answer is read by `answers`, in the order in which commands were sent. If it ends with a
+        literal's length, the literal is written after it."""
+        tag = b"a%d" % next(self._tags)
+        if not self._open:
+            self.round_trips += 1
+        self._open.append(tag)
+        self.write(tag + b" " + command + b"\r\n")
+        return tag
+
+    def write(self, data: bytes) -> None:
+        if self._deflate is not None:
+            data = self._deflate.compress(data) + self._deflate.flush(zlib.Z_SYNC_FLUSH)
+        try:
+            self.sock.sendall(data)
+        except (OSError, ValueError) as error:
+            raise Dropped(_reason(error)) from error
+
+    def answers(self, tag: bytes) -> Iterator[Response]:
+        """Untagged responses until the command has ended. Raises Refused when the server says NO or BAD."""
+        while tag not in self._ended:
+            response = self.read()
+            if response.tag == b"*":
+                yield response
+            elif response.tag in self._open:
+                self._open.remove(response.tag)
+                self._ended[response.tag] = response
+            elif response.tag != b"+":
+                raise Broken("the server answers what was not asked")
+        text = self._ended.pop(tag).text
+        status, _, rest = text.partition(b" ")
+        if status.upper() != b"OK":
+            raise Refused(status.decode("latin-1").upper(), rest.decode("utf-8", "replace"))
+
+    def run(self, command: bytes) -> list[Response]:
+        return list(self.answers(self.send(command)))
+
+    def wait_for_continuation(self, tag: bytes) -> None:
+        """The `+` that lets us go on inside a command. Raises Refused if there is none."""
+        while True:
+            response = self.read()
+            if response.tag == b"+":
+                return
+            if response.tag == tag:
+                self._open.remove(tag)
+                status, _, rest = response.text.partition(b" ")
+                raise Refused(status.decode("latin-1").upper(), rest.decode("utf-8", "replace"))
+            if response.tag in self._open:  # the end of an earlier command, which somebody will ask for
+                self._open.remove(response.tag)
+                self._ended[response.tag] = response
+
+    def forget(self, tag: bytes) -> None:
+        """The answer to this command was read by other means."""
+        self._open.remove(tag)
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._open)
+
+    def read(self) -> Response:
+        started = time.monotonic()
+        try:
+            return self._read()
+        except TimeoutError as error:
+            raise Silent("the server keeps silent") from error
+        except (OSError, ValueError, zlib.error) as error:
+            raise Dropped(_reason(error)) from error
+        finally:
+            self.reading_seconds += time.monotonic() - started
+
+    def _read(self) -> Response:
+        tag, _, rest = self._line().partition(b" ")
+        if not tag:
+            raise Broken("the server sends an empty line")
+        parts: list[Part] = []
+        while rest.endswith(b"}") and (found := _LITERAL.search(rest)):
+            parts += [rest[: found.start()], self._literal(int(found[1]))]
+            if len(parts) > _PARTS:
+                raise Broken("a response with too many literals")
+            rest = self._line()
+        parts.append(rest)
+        if tag == b"*" and rest[:3].upper() == b"BYE" and len(parts) == 1:
+            text = rest[3:].strip().decode("utf-8", "replace")
+            raise Dropped(f"the server says goodbye: {text}", code_of(text), text)
+        return Response(tag, tuple(parts))
+
+    def _line(self) -> bytes:
+        line = self.reader.readline(_LINE_BYTES)
+        self.received_bytes += len(line)
+        if not line.endswith(b"\n"):
+            raise Broken("a line without an end") if len(line) >= _LINE_BYTES else Dropped("the server closed the connection")
+        return line[:-2] if line.endswith(b"\r\n") else line[:-1]
+
+    def _literal(self, length: int) -> Part:
+        if length > _LITERAL_BYTES:
+            raise Broken(f"the server announces {length:,} bytes in one piece")
+        if length > SPOOL_BYTES:
+            return self.sink(self._pieces(length))
+        data = self.reader.read(length)
+        self.received_bytes += len(data)
+        if len(data) != length:
+            raise Dropped("the server closed the connection in the middle of a message")
+        return data
+
+    def _pieces(self, length: int) -> Iterator[bytes]:
+        while length:
+            piece = self.reader.read(min(_CHUNK, length))
+            if not piece:
+                raise Dropped("the server closed the connection in the middle of a message")
+            self.received_bytes += len(piece)
+            length -= len(piece)
+            yield piece
+
+    def compress(self) -> bool:
+        """COMPRESS=DEFLATE (RFC 4978), when nothing is in flight. False: the server would not."""
+        try:
+            self.run(b"COMPRESS DEFLATE")
+        except Refused:
+            return False
+        self.reader = io.BufferedReader(_Inflated(self.reader), _CHUNK)
+        self._deflate = zlib.compressobj(6, zlib.DEFLATED, -15)
+        self.capabilities -= {"COMPRESS=DEFLATE"}
+        return True
+
+    def interrupt(self) -> None:
+        """From any thread: whoever reads is woken, and finds the connection lost."""
+        with contextlib.suppress(OSError):
+            self.sock.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """From the thread that reads."""
+        self.interrupt()
+        for end in (self.reader, self.sock):
+            with contextlib.suppress(OSError, ValueError):
+                end.close()
+
+
+class _Inflated(io.RawIOBase):
+    """A stream of compressed bytes, read as what they were. Expands no more than it is asked for."""
+
+    def __init__(self, source: BinaryIO) -> None:
+        self._source = source
+        self._inflate = zlib.decompressobj(-15)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        data = b""
+        while not data:
+            packed = self._inflate.unconsumed_tail or self._source.read1(_CHUNK)  # type: ignore[attr-defined]
+            if not packed:
+                return 0
+            data = self._inflate.decompress(packed, len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def close(self) -> None:
+        self._source.close()
+        super().close()
+
+
+def _reason(error: Exception) -> str:
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return f"the connection is lost ({text or type(error).__name__})"

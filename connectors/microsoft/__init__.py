@@ -1,0 +1,14 @@
+"""Microsoft 365: all mailboxes of an organisation, or the one of whoever signs in. Through Microsoft Graph."""
+
+from connectors.microsoft.connector import MicrosoftConnector, open_organisation, open_outlook
+from connectors.microsoft.settings import Microsoft365Secrets, Microsoft365Settings, OutlookSecrets, OutlookSettings
+
+__all__ = [
+    "Microsoft365Secrets",
+    "Microsoft365Settings",
+    "MicrosoftConnector",
+    "OutlookSecrets",
+    "OutlookSettings",
+    "open_organisation",
+    "open_outlook",
+]

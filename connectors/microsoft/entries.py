@@ -1,0 +1,73 @@
+"""What Graph tells about a message beside its bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from connectors.base import ChangeKind, CopyChange, Json
+
+FIELDS = "$select=parentFolderId,receivedDateTime,isRead,isDraft,flag,categories"
+PAGE_MESSAGES = 500
+PREFER = f'IdType="ImmutableId", odata.maxpagesize={PAGE_MESSAGES}'
+IMMUTABLE = 'IdType="ImmutableId"'
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    key: str
+    folder_id: str = ""
+    received_at: datetime | None = None
+    flags: tuple[str, ...] | None = None
+    labels: tuple[str, ...] | None = None
+    is_draft: bool = False
+    is_removed: bool = False
+    """No longer in this folder: moved or deleted, which Graph does not say."""
+
+
+def read_entry(found: Mapping[str, Json]) -> Entry | None:
+    key = found.get("id")
+    if not isinstance(key, str) or not key:
+        return None
+    if "@removed" in found:
+        return Entry(key, is_removed=True)
+    labels = found.get("categories")
+    return Entry(
+        key,
+        str(found.get("parentFolderId") or ""),
+        _time(found.get("receivedDateTime")),
+        _flags(found),
+        tuple(map(str, labels)) if isinstance(labels, list) else None,
+        found.get("isDraft") is True,
+    )
+
+
+def read_entries(page: Mapping[str, Json]) -> list[Entry]:
+    """Each message once, as it was told last."""
+    entries = [entry for found in page.get("value") or () if (entry := read_entry(found))]
+    last = {entry.key: number for number, entry in enumerate(entries)}
+    return [entry for number, entry in enumerate(entries) if last[entry.key] == number]
+
+
+def change_of(entry: Entry, path: str) -> CopyChange:
+    """A copy that we hold lies here. If it was taken for gone, it is back."""
+    return CopyChange(ChangeKind.BACK, entry.key, path, entry.flags, entry.labels)
+
+
+def _flags(found: Mapping[str, Json]) -> tuple[str, ...] | None:
+    """By their names in IMAP (RFC 9051, section 2.3.2), so that all sources speak alike."""
+    if not isinstance(found.get("isRead"), bool):
+        return None
+    flag = found.get("flag")
+    is_flagged = isinstance(flag, dict) and flag.get("flagStatus") == "flagged"
+    told = {"\\Seen": found["isRead"], "\\Flagged": is_flagged, "\\Draft": found.get("isDraft") is True}
+    return tuple(name for name, is_set in told.items() if is_set)
+
+
+def _time(text: Json) -> datetime | None:
+    try:
+        at = datetime.fromisoformat(text)
+    except (TypeError, ValueError):
+        return None
+    return at if at.tzinfo else at.replace(tzinfo=UTC)

@@ -1,0 +1,279 @@
+"""One mailbox on its way out: its folders, the changes in each, and the messages that are new."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from connectors.base import BATCH_MESSAGES, Batch, ChangeKind, Context, CopyChange, FolderListing, Json, Known, Skipped
+from connectors.errors import ConnectorError, StateLost, Unavailable
+from connectors.microsoft.downloads import Downloads, Found
+from connectors.microsoft.entries import FIELDS, IMMUTABLE, PREFER, Entry, change_of, read_entries
+from connectors.microsoft.folders import MAIL, Folder, Tree, read_tree, update
+from connectors.microsoft.graph import BATCH_REQUESTS, Graph, Refused, Sub, segment
+from connectors.microsoft.place import Place, place_key, read_place
+from connectors.microsoft.settings import GraphSettings
+from connectors.packing import Packer
+from connectors.selection import date_rule, folder_rule, rules_digest
+
+_IDS_PER_PAGE = 1000
+_LISTED_AT_MOST = 250_000
+"""Keys of one folder in memory. In a longer one, what vanished while the state was lost is not found out."""
+
+
+@dataclass(slots=True)
+class MailboxFetch:
+    graph: Graph
+    downloads: Downloads
+    context: Context
+    settings: GraphSettings
+    base: str
+    """`/users/ID`, or `/me`."""
+    address: str
+    _tree: Tree = field(default_factory=Tree)
+    _pending: dict[str, Json] = field(default_factory=dict)
+    """State that is true already and goes with the next batch: folders without news cost no batch of their own."""
+
+    def batches(self, state: Mapping[str, Json], known: Known) -> Iterator[Batch]:
+        try:
+            yield from self._folders(state, known)
+        except ConnectorError:
+            if self._pending:
+                yield Batch(state=self._taken({}))
+            raise
+        if self._pending:
+            yield Batch(state=self._taken({}))
+
+    def _folders(self, state: Mapping[str, Json], known: Known) -> Iterator[Batch]:
+        """Where all folders were at rest, one call asks for the news of all of them and of the tree. Otherwise those that are
+        not done come first: a job that is throttled begins here again and again."""
+        before = read_tree(state, self.address, self.settings.include_hidden)
+        places = {key: self._place(state, key) for key in before.nodes}
+        quiet = [key for key, place in places.items() if place.link and not place.is_full]
+        first = quiet[: BATCH_REQUESTS - 1] if before.link and len(quiet) == len(places) else []
+        links = [before.link, *(places[key].link for key in first)] if first else []
+        answers = self.graph.batch(links, MAIL, PREFER) if links else []
+        changed = update(self.graph, self.base, self.address, before, state, answers[0] if answers else None)
+        self._tree = changed.tree
+        self._pending.update(changed.patch)
+        for path in changed.removed.values():
+            yield Batch(listing=FolderListing(path, ()), state=self._taken({}))
+        folders = self._tree.folders()
+        unfinished = [folder for folder in folders if self._place(state, folder.id).is_full]
+        if unfinished:
+            self.context.progress(0, sum(folder.total for folder in folders))
+        for folder in sorted(unfinished, key=lambda folder: folder.total > 0):  # empty ones go with the next batch
+            yield from self._folder(folder, self._place(state, folder.id), known, None)
+        heard = dict(zip(first, answers[1:], strict=True))
+        settled = [folder for folder in folders if folder not in unfinished]
+        for start in range(0, len(settled), BATCH_REQUESTS):
+            stretch = settled[start : start + BATCH_REQUESTS]
+            heard.update(self._ask([folder for folder in stretch if folder.id not in heard], state))
+            for folder in stretch:
+                yield from self._folder(folder, self._place(state, folder.id), known, heard.pop(folder.id, None))
+
+    def _ask(self, folders: Sequence[Folder], state: Mapping[str, Json]) -> dict[str, Sub]:
+        """What is new in several folders, in one call."""
+        if len(folders) < 2:
+            return {}
+        answers = self.graph.batch([self._place(state, folder.id).link for folder in folders], MAIL, PREFER)
+        return {folder.id: answer for folder, answer in zip(folders, answers, strict=True)}
+
+    def _folder(self, folder: Folder, place: Place, known: Known, heard: Sub | None) -> Iterator[Batch]:
+        if place.path and place.path != folder.path:
+            yield from self._renamed(folder, place, known)
+            place = replace(place, path=folder.path)
+        page = heard.body if heard and heard.status == 200 else None
+        restarted = False
+        while True:
+            try:
+                page = page or self.graph.get(place.link or self._start(folder), MAIL, prefer=PREFER)
+            except Refused as refused:
+                if refused.status == 404:
+                    return  # the folder was deleted meanwhile: the next look at the tree says so
+                if not refused.state_is_lost:
+                    raise Unavailable(f"the folder {folder.path} can't be read: {refused}") from refused
+                if restarted or not place.link:
+                    raise StateLost(f"the folder {folder.path} can't be read from its beginning") from refused
+                place, restarted = Place(rules=place.rules, path=place.path, is_again=True), True
+                continue
+            following = _following(place, page, folder)
+            if place.is_again and place.link and not following.is_full:
+                yield Batch(listing=self._whole(folder), state=self._taken({}))
+            yield from self._page(folder, place, read_entries(page), following, known)
+            if not following.is_full and "@odata.deltaLink" in page:
+                return
+            place, page = following, None
+
+    def _page(self, folder: Folder, place: Place, entries: list[Entry], following: Place, known: Known) -> Iterator[Batch]:
+        """One page of a folder, from where we were in it."""
+        start = _resumed(entries, place)
+        held = known([entry.key for entry in entries[start:]]) if entries[start:] else set()
+        changes = tuple(self._changes(folder, entries[start:], held))
+        skipped, wanted = self._sorted(folder, place, entries[start:], held)
+        run = self.downloads.run(self.base, [(entry, folder.path) for entry in wanted.values()])
+        packer = Packer(BATCH_MESSAGES)
+        for number, entry in enumerate(entries[start:], start):
+            here = replace(place, done=number, last=entries[number - 1].key if number else "")
+            if entry.key in skipped:
+                packer.skip(skipped[entry.key])
+            elif entry.key in wanted:
+                found = None
+                try:
+                    while (found := run.take()) is None:
+                        if packer.full or (self.context.should_stop() and not packer.empty):
+                            yield self._batch(packer, folder, here, changes)
+                            changes = ()
+                        elif self.context.should_stop():
+                            raise Unavailable("the worker is stopping")
+                except ConnectorError:
+                    for beside in run.rest():
+                        if not _fits(packer, beside):
+                            yield self._batch(packer, folder, here, changes)
+                            changes = ()
+                        _put(packer, beside)
+                    if not packer.empty:
+                        yield self._batch(packer, folder, here, changes)
+                    raise
+                if not _fits(packer, found):
+                    yield self._batch(packer, folder, here, changes)
+                    changes = ()
+                _put(packer, found)
+            if packer.full and number + 1 < len(entries):
+                yield self._batch(packer, folder, replace(place, done=number + 1, last=entry.key), changes)
+                changes = ()
+        listing = _listing(folder, place, entries, following)
+        state = {place_key(self.address, folder.id): following.as_json()}
+        if packer.empty and not changes and listing is None:
+            if following != place:
+                self._pending.update(state)
+            return
+        self._told(packer)
+        yield packer.take(self._taken(state), listing, changes)
+
+    def _changes(self, folder: Folder, entries: Sequence[Entry], held: set[str]) -> Iterator[CopyChange]:
+        """What happened to copies that we hold."""
+        yield from (change_of(entry, folder.path) for entry in entries if entry.key in held and not entry.is_removed)
+        left = [entry.key for entry in entries if entry.is_removed and entry.key in held]
+        for start in range(0, len(left), BATCH_REQUESTS):
+            keys = left[start : start + BATCH_REQUESTS]
+            paths = [f"{self.base}/messages/{segment(key)}?$select=parentFolderId" for key in keys]
+            for key, path, answer in zip(keys, paths, self.graph.batch(paths, MAIL, IMMUTABLE), strict=True):
+                now = self._tree.path(self._whereabouts(path, answer))
+                if now != folder.path:  # where it is back by now, it will be told again
+                    yield CopyChange(ChangeKind.MOVED, key, now) if now else CopyChange(ChangeKind.GONE, key)
+
+    def _whereabouts(self, path: str, answer: Sub) -> str:
+        """The id of the folder that a message lies in now; empty: in none, it was deleted."""
+        if answer.status in (404, 400):
+            return ""
+        try:
+            body = answer.body if answer.status == 200 else self.graph.get(path, MAIL, prefer=IMMUTABLE)
+        except Refused as refused:
+            if refused.is_gone or refused.status == 404:
+                return ""
+            raise Unavailable(f"a message that was moved can't be found: {refused}") from refused
+        return str(body.get("parentFolderId") or "")
+
+    def _sorted(
+        self, folder: Folder, place: Place, entries: Sequence[Entry], held: set[str]
+    ) -> tuple[dict[str, Skipped], dict[str, Entry]]:
+        """What a rule leaves out, and what is to be downloaded. A draft that was changed has other bytes than before."""
+        unwanted = folder_rule(self.settings, folder.path, folder.role)
+        skipped, wanted = {}, {}
+        for entry in entries:
+            if entry.is_removed or (entry.key in held and (place.is_full or not entry.is_draft)):
+                continue
+            rule = unwanted or date_rule(self.settings, entry.received_at)
+            if rule is None:
+                wanted[entry.key] = entry
+            elif entry.key not in held:
+                skipped[entry.key] = Skipped(entry.key, rule, folder.path)
+        return skipped, wanted
+
+    def _whole(self, folder: Folder) -> FolderListing | None:
+        """All keys of a folder that came in several pages, for those who look for what is gone. Costs ids only."""
+        keys: list[str] = []
+        for page in self._ids(folder):
+            keys += page
+            if len(keys) > _LISTED_AT_MOST:
+                return None
+        return FolderListing(folder.path, keys)
+
+    def _ids(self, folder: Folder) -> Iterator[list[str]]:
+        link: str | None = f"{self.base}/mailFolders/{segment(folder.id)}/messages?$select=id&$top={_IDS_PER_PAGE}"
+        while link:
+            try:
+                page = self.graph.get(link, MAIL, prefer=IMMUTABLE)
+            except Refused as refused:
+                raise Unavailable(f"the folder {folder.path} can't be read: {refused}") from refused
+            self.context.progress()
+            yield [entry.key for entry in read_entries(page)]
+            link = page.get("@odata.nextLink")
+
+    def _renamed(self, folder: Folder, place: Place, known: Known) -> Iterator[Batch]:
+        """The copies that we hold are told their folder's new name. Costs ids only, and the place in the folder stays."""
+        for number, keys in enumerate(self._ids(folder)):
+            held = known(keys) if keys else set()
+            moved = tuple(CopyChange(ChangeKind.MOVED, key, folder.path) for key in keys if key in held)
+            listing = FolderListing(folder.path, keys, is_continued=number > 0, is_whole=False)
+            yield Batch(changes=moved, listing=None if place.is_full else listing, state=self._taken({}))
+        state = {place_key(self.address, folder.id): replace(place, path=folder.path).as_json()}
+        is_free = place.path not in {other.path for other in self._tree.folders()}
+        yield Batch(listing=FolderListing(place.path, ()) if is_free else None, state=self._taken(state))
+
+    def _batch(self, packer: Packer, folder: Folder, place: Place, changes: tuple[CopyChange, ...]) -> Batch:
+        self._told(packer)
+        here = replace(place, path=folder.path)
+        return packer.take(self._taken({place_key(self.address, folder.id): here.as_json()}), None, changes)
+
+    def _told(self, packer: Packer) -> None:
+        self.context.progress(len(packer.messages) + len(packer.skipped) + len(packer.failed))
+
+    def _taken(self, state: dict[str, Json]) -> dict[str, Json]:
+        taken = {**self._pending, **state}
+        self._pending.clear()
+        return taken
+
+    def _place(self, state: Mapping[str, Json], folder_id: str) -> Place:
+        """Under other rules than before, a folder begins again."""
+        place, rules = read_place(state, self.address, folder_id), rules_digest(self.settings)
+        return place if place.rules == rules else Place(rules=rules, path=place.path, is_again=bool(place.path))
+
+    def _start(self, folder: Folder) -> str:
+        return f"{self.base}/mailFolders/{segment(folder.id)}/messages/delta?{FIELDS}"
+
+
+def _following(place: Place, page: Mapping[str, Json], folder: Folder) -> Place:
+    """The place after a page."""
+    if more := page.get("@odata.nextLink"):
+        return replace(place, link=str(more), done=0, last="", path=folder.path)
+    if end := page.get("@odata.deltaLink"):
+        return replace(place, link=str(end), done=0, last="", path=folder.path, is_full=False, is_again=False)
+    raise Unavailable("Microsoft Graph did not say how its list of messages goes on")
+
+
+def _listing(folder: Folder, place: Place, entries: Sequence[Entry], following: Place) -> FolderListing | None:
+    """What a page says about the whole folder, page by page: it may be too long for memory."""
+    is_first, is_last = not place.link, not following.is_full
+    keys = tuple(entry.key for entry in entries if not entry.is_removed)
+    if not place.is_full or (place.is_again and is_last and not is_first):  # (the whole listing came before)
+        return None
+    if not keys and not place.is_again:
+        return None
+    return FolderListing(folder.path, keys, is_continued=not is_first, is_whole=is_first and is_last)
+
+
+def _resumed(entries: Sequence[Entry], place: Place) -> int:
+    """How many entries are done. If the page has changed meanwhile: those up to the last one that was; else none."""
+    if place.done <= len(entries) and place.done and entries[place.done - 1].key == place.last:
+        return place.done
+    return next((number for number, entry in enumerate(entries, 1) if entry.key == place.last), 0) if place.done else 0
+
+
+def _fits(packer: Packer, found: Found) -> bool:
+    return isinstance(found, Skipped) or packer.room_for(found)
+
+
+def _put(packer: Packer, found: Found) -> None:
+    packer.skip(found) if isinstance(found, Skipped) else packer.put(found)

@@ -1,0 +1,243 @@
+"""Microsoft Graph: requests within the limits, and what its refusals mean to us."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+from urllib.parse import quote, urlsplit
+
+import httpx2
+import orjson
+
+from connectors.base import Context, Json, Quota
+from connectors.errors import AuthFailed, Throttled, Unavailable
+from connectors.microsoft.explain import mailbox_error, one_line, permission_error
+from connectors.microsoft.line import Line, pause_asked_for
+from connectors.microsoft.tokens import Tokens
+
+T = TypeVar("T")
+
+VERSION = "v1.0"
+BATCH_REQUESTS = 20
+_ANSWER_BYTES = 64 << 20
+_TRIES = 3
+_PAUSES = (0.3, 1.0)
+_TURNS_AT_ONCE = 100
+_THROTTLED_SECONDS = 10.0
+_PASSING = frozenset({408, 500, 502, 503, 504})
+
+
+class Refused(Exception):
+    """An answer that is neither good nor an error of the whole source: the caller knows what it means."""
+
+    def __init__(self, status: int, code: str, said: str) -> None:
+        super().__init__(f"{said} (HTTP {status}, {code})" if code else f"{said} (HTTP {status})")
+        self.status, self.code = status, code
+
+    @property
+    def is_gone(self) -> bool:
+        return self.status in (404, 400) and self.code in ("ErrorItemNotFound", "ErrorInvalidIdMalformed", "itemNotFound")
+
+    @property
+    def state_is_lost(self) -> bool:
+        return self.status == 410 or self.code.lower() in ("syncstatenotfound", "syncstateinvalid", "resyncrequired")
+
+
+class NoMailbox(Unavailable):
+    """There is a user, and nothing of theirs that could be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sub:
+    """The answer to one of the requests of a batch."""
+
+    status: int
+    body: dict[str, Json]
+
+
+class Graph:
+    """All requests of one connector. Safe to use from several threads."""
+
+    def __init__(self, url: str, tokens: Tokens, line: Line, context: Context, at_once: int) -> None:
+        self._root, self._tokens, self._line, self._context = url, tokens, line, context
+        self._places = threading.BoundedSemaphore(at_once)
+        self._lock = threading.Lock()
+        self._quota: Quota | None = None
+        self._turns = 0
+
+    def limit(self, quota: Quota) -> None:
+        """From now on: requests for one mailbox."""
+        self._quota, self._turns = quota, 0
+
+    def get(self, address: str, permission: str, *, prefer: str = "", version: str = VERSION) -> dict[str, Json]:
+        """A JSON answer, from a path or from a link that Graph has given."""
+        return self._tried(address, permission, lambda response: _parsed(response), prefer=prefer, version=version)
+
+    def pages(self, path: str, permission: str) -> Iterator[dict[str, Json]]:
+        """The entries of a list, through all its pages."""
+        link: str | None = path
+        while link:
+            page = self.get(link, permission)
+            self._context.progress()
+            yield from page.get("value") or ()
+            link = page.get("@odata.nextLink")
+
+    def batch(self, addresses: Sequence[str], permission: str, prefer: str = "") -> list[Sub]:
+        """Up to 20 requests in one call, answered in our order. Each counts as a request; a refusal is its own affair."""
+        headers = {"Prefer": prefer} if prefer else {}
+        requests: list[dict[str, Json]] = [
+            {"id": str(number), "method": "GET", "url": self._relative(address), "headers": headers}
+            for number, address in enumerate(addresses)
+        ]
+        answer = self._tried(
+            "/$batch", permission, lambda response: _parsed(response), method="POST", json={"requests": requests},
+            cost=len(requests),
+        )  # fmt: skip
+        found = {str(one.get("id")): one for one in answer.get("responses") or ()}
+        return [_sub(found.get(request["id"])) for request in requests]
+
+    def stream(self, address: str, permission: str, take: Callable[[httpx2.Response], T]) -> T:
+        """What `take` makes of an answer that it reads itself."""
+        return self._tried(address, permission, take, prefer='IdType="ImmutableId"')
+
+    def _tried(
+        self,
+        address: str,
+        permission: str,
+        take: Callable[[httpx2.Response], T],
+        *,
+        method: str = "GET",
+        cost: int = 1,
+        prefer: str = "",
+        version: str = VERSION,
+        **more: Any,
+    ) -> T:
+        """A token that was refused is renewed once; what may pass is tried again, and soon given up."""
+        url, stale, tries = self._absolute(address, version), None, 0
+        while True:
+            tries += 1
+            self._take_turn(cost)
+            token = self._tokens.get(stale)
+            headers = {"Authorization": f"Bearer {token}", **({"Prefer": prefer} if prefer else {})}
+            try:
+                with self._place(), self._line.asked(method, url, headers=headers, **more) as response:
+                    status = response.status_code
+                    if status == 200:
+                        return take(response)
+                    code, said = _refusal(response)
+            except Unavailable:
+                if tries >= _TRIES:
+                    raise
+                self._line.wait(_PAUSES[tries - 1])
+                continue
+            if status in (307, 308):  # an archive that lies in several places
+                url = self._absolute(response.headers.get("Location", ""), version)
+            elif status == 401 and stale is None:
+                stale = token
+            elif status in _PASSING and "Retry-After" not in response.headers and tries < _TRIES:
+                self._line.wait(_PAUSES[tries - 1])
+            else:
+                raise self._error(response, code, said, permission, token)
+            if tries > _TRIES + 2:
+                raise Unavailable("Microsoft Graph sends us from one address to the next")
+
+    def _error(self, response: httpx2.Response, code: str, said: str, permission: str, token: str) -> Exception:
+        status, text = response.status_code, one_line(said, (*self._tokens.secrets, token))
+        if status == 429 or (status in _PASSING and "Retry-After" in response.headers):
+            return Throttled("Microsoft Graph asks for a pause", self._back_off(response.headers))
+        if status == 401:
+            return AuthFailed(f"Microsoft Graph refuses the token: {text}")
+        if status == 403 and code not in ("ErrorItemNotFound",):
+            return permission_error(permission, token, "this mailbox" if self._quota else "the directory")
+        reason = mailbox_error(code)
+        if reason:
+            return NoMailbox(f"{reason} ({code})")
+        if status in (502, 503, 504, 408):
+            return Unavailable(f"Microsoft Graph answers with HTTP {status}")
+        return Refused(status, code, text)
+
+    def _back_off(self, headers: Mapping[str, str]) -> float:
+        seconds = pause_asked_for(headers, _THROTTLED_SECONDS)
+        with self._lock:
+            self._turns = 0
+        return self._context.back_off(self._quota, seconds) if self._quota else seconds
+
+    def _take_turn(self, cost: int) -> None:
+        """Turns are asked for several at a time: each question is a round trip to Redis."""
+        if self._quota is None:
+            self._context.wait_for_turn()
+            return
+        with self._lock:
+            if self._turns < cost:
+                self._turns += self._context.wait_for_turn(float(cost), (self._quota,), max(1, _TURNS_AT_ONCE // cost)) * cost
+            self._turns -= cost
+
+    @contextlib.contextmanager
+    def _place(self) -> Iterator[None]:
+        """One of the few requests that a mailbox allows at once."""
+        while not self._places.acquire(timeout=0.5):
+            self._line.ensure_open()
+        try:
+            yield
+        finally:
+            self._places.release()
+
+    def _absolute(self, address: str, version: str) -> str:
+        """Our token goes to no server but ours, whatever a link says."""
+        if address.startswith("/"):
+            return f"{self._root}/{version}{address}"
+        if urlsplit(address)[:2] != urlsplit(self._root)[:2]:
+            raise Unavailable("Microsoft Graph sent a link to another server, which was not followed")
+        return address
+
+    def _relative(self, address: str) -> str:
+        url = self._absolute(address, VERSION)
+        return url.removeprefix(f"{self._root}/{VERSION}")
+
+
+def segment(text: str) -> str:
+    """An id as a part of a path."""
+    return quote(text, safe="")
+
+
+def _parsed(response: httpx2.Response) -> dict[str, Json]:
+    parts, size = [], 0
+    for chunk in response.iter_bytes():
+        size += len(chunk)
+        if size > _ANSWER_BYTES:
+            raise Unavailable("an answer of Microsoft Graph is too large")
+        parts.append(chunk)
+    try:
+        found = orjson.loads(b"".join(parts))
+    except orjson.JSONDecodeError as error:
+        raise Unavailable("an answer of Microsoft Graph is no JSON") from error
+    if not isinstance(found, dict):
+        raise Unavailable("an answer of Microsoft Graph is not what it should be")
+    return found
+
+
+def _refusal(response: httpx2.Response) -> tuple[str, str]:
+    """The error's code and text."""
+    head = b""
+    for chunk in response.iter_bytes():
+        head += chunk
+        if len(head) > 1 << 16:
+            break
+    with contextlib.suppress(orjson.JSONDecodeError, AttributeError, TypeError):
+        return refusal_of(orjson.loads(head))
+    return "", f"{response.reason_phrase}"
+
+
+def refusal_of(body: Mapping[str, Json]) -> tuple[str, str]:
+    error = body.get("error") or {}
+    return str(error.get("code") or ""), str(error.get("message") or "")
+
+
+def _sub(answer: Mapping[str, Json] | None) -> Sub:
+    if answer is None:
+        return Sub(504, {})
+    body = answer.get("body")
+    return Sub(int(answer.get("status") or 504), body if isinstance(body, dict) else {})

@@ -1,0 +1,125 @@
+"""HTTPS as we use it: one pool of connections that can be closed from any thread, in the middle of whatever is under way."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import threading
+from collections.abc import Iterator, Mapping
+from email.utils import parsedate_to_datetime
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+from connectors.errors import Unavailable
+
+_TIMEOUT = httpx2.Timeout(60.0, connect=20.0)
+_USER_AGENT = "archiver"
+
+
+@lru_cache(maxsize=8)
+def trust(ca_file: Path | None, changed_at: float) -> ssl.SSLContext:
+    """Costly to make (the system's certificates are read), so all connections share one."""
+    return ssl.create_default_context(cafile=ca_file) if ca_file else httpx2.create_ssl_context()
+
+
+class Line:
+    """Proxies are taken from the environment (HTTPS_PROXY, NO_PROXY), as everywhere."""
+
+    def __init__(self, ca_file: Path | None, at_once: int) -> None:
+        self._ca_file, self._at_once = ca_file, at_once
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
+        self._client: httpx2.Client | None = None
+        self._sockets: set[socket.socket] = set()
+
+    @property
+    def is_closed(self) -> bool:
+        return self._closed.is_set()
+
+    def ensure_open(self) -> None:
+        if self._closed.is_set():
+            raise Unavailable("the connection was closed")
+
+    def wait(self, seconds: float) -> None:
+        """A pause that `close` ends."""
+        self._closed.wait(seconds)
+        self.ensure_open()
+
+    @contextlib.contextmanager
+    def asked(self, method: str, url: str, **more: Any) -> Iterator[httpx2.Response]:
+        """The answer, its body not read yet. Whatever happens to the connection meanwhile is Unavailable."""
+        self.ensure_open()
+        try:
+            with self._opened().stream(method, url, extensions={"trace": self._trace}, **more) as response:
+                yield response
+        except (httpx2.HTTPError, httpx2.StreamError, ssl.SSLError, OSError) as error:
+            self.ensure_open()
+            raise Unavailable(f"no connection to {httpx2.URL(url).host}: {_why(error)}") from error
+        except httpx2.InvalidURL as error:
+            raise Unavailable("the server sent an address that can't be used") from error
+        except RuntimeError as error:  # what httpx says of a client that was closed
+            self.ensure_open()
+            raise Unavailable(f"no connection to {httpx2.URL(url).host}: {_why(error)}") from error
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed.set()
+            client, sockets = self._client, list(self._sockets)
+        for end in sockets:  # wakes whoever is reading, which a mere close does not
+            with contextlib.suppress(OSError):
+                socket.socket.shutdown(end, socket.SHUT_RDWR)
+        if client:
+            with contextlib.suppress(Exception):
+                client.close()
+
+    def _opened(self) -> httpx2.Client:
+        with self._lock:
+            self.ensure_open()
+            if self._client is None:
+                self._client = httpx2.Client(
+                    verify=self._trusted(),
+                    timeout=_TIMEOUT,
+                    limits=httpx2.Limits(max_connections=self._at_once, max_keepalive_connections=self._at_once),
+                    headers={"User-Agent": _USER_AGENT},
+                )
+            return self._client
+
+    def _trusted(self) -> ssl.SSLContext:
+        try:
+            return trust(self._ca_file, self._ca_file.stat().st_mtime if self._ca_file else 0.0)
+        except (OSError, ssl.SSLError) as error:
+            raise Unavailable(f"the certificates in {self._ca_file} can't be read: {_why(error)}") from error
+
+    def _trace(self, event: str, info: Mapping[str, Any]) -> None:
+        """Keeps the sockets in view, so that they can be shut down from outside."""
+        if event not in ("connection.connect_tcp.complete", "connection.start_tls.complete"):
+            return
+        stream = info.get("return_value")
+        end = stream.get_extra_info("socket") if stream is not None else None
+        with self._lock:
+            self._sockets = {known for known in self._sockets if known.fileno() >= 0}
+            if isinstance(end, socket.socket):
+                self._sockets.add(end)
+                if self._closed.is_set():
+                    with contextlib.suppress(OSError):
+                        socket.socket.shutdown(end, socket.SHUT_RDWR)
+
+
+def pause_asked_for(headers: Mapping[str, str], otherwise: float) -> float:
+    """Retry-After in seconds. A date counts from the server's own clock, whatever ours says."""
+    asked = headers.get("Retry-After", "").strip()
+    if asked.replace(".", "", 1).isdigit():
+        return float(asked)
+    try:
+        at, now = parsedate_to_datetime(asked), parsedate_to_datetime(headers.get("Date", ""))
+        return max(0.0, (at - now).total_seconds())
+    except (ValueError, TypeError):
+        return otherwise
+
+
+def _why(error: BaseException) -> str:
+    return str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__

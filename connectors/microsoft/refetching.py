@@ -1,0 +1,74 @@
+"""Single messages again: dead letters and gaps."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+from connectors.base import BATCH_MESSAGES, Batch, Context, FailedMessage, RawMessage, Skipped
+from connectors.errors import Unavailable
+from connectors.microsoft.downloads import Downloads
+from connectors.microsoft.entries import FIELDS, IMMUTABLE, Entry, read_entry
+from connectors.microsoft.folders import MAIL, Tree, update
+from connectors.microsoft.graph import BATCH_REQUESTS, Graph, Refused, Sub, segment
+from connectors.packing import Packer
+
+_NO_LONGER = "no longer at the source"
+
+
+@dataclass(slots=True)
+class Refetch:
+    graph: Graph
+    downloads: Downloads
+    context: Context
+    base: str
+    address: str
+
+    def batches(self, keys: Collection[str]) -> Iterator[Batch]:
+        """Each once. One that is not there any more has failed."""
+        asked = list(dict.fromkeys(keys))
+        if not asked:
+            return
+        tree = update(self.graph, self.base, self.address, Tree(with_hidden=True), {}).tree
+        packer = Packer(BATCH_MESSAGES)
+        for start in range(0, len(asked), BATCH_REQUESTS):
+            stretch = asked[start : start + BATCH_REQUESTS]
+            entries = self._entries(stretch)
+            there = [(entry, tree.path(entry.folder_id) or "") for key in stretch if (entry := entries.get(key))]
+            for key in stretch:
+                if key not in entries:
+                    packer.put(FailedMessage(key, _NO_LONGER))
+            for found in self._downloaded(there):
+                if not packer.room_for(found):
+                    yield packer.take()
+                packer.put(found)
+        if not packer.empty:
+            yield packer.take()
+
+    def _entries(self, keys: list[str]) -> dict[str, Entry]:
+        paths = [f"{self.base}/messages/{segment(key)}?{FIELDS}" for key in keys]
+        found = {}
+        for key, path, answer in zip(keys, paths, self.graph.batch(paths, MAIL, IMMUTABLE), strict=True):
+            entry = self._entry(path, answer)
+            if entry is not None:
+                found[key] = entry
+        return found
+
+    def _entry(self, path: str, answer: Sub) -> Entry | None:
+        if answer.status in (404, 400):
+            return None
+        try:
+            return read_entry(answer.body if answer.status == 200 else self.graph.get(path, MAIL, prefer=IMMUTABLE))
+        except Refused as refused:
+            if refused.status in (404, 400):
+                return None
+            raise Unavailable(f"a message can't be looked up: {refused}") from refused
+
+    def _downloaded(self, wanted: list[tuple[Entry, str]]) -> Iterator[RawMessage | FailedMessage]:
+        run = self.downloads.run(self.base, wanted)
+        for entry, _ in wanted:
+            while (found := run.take()) is None:
+                if self.context.should_stop():
+                    raise Unavailable("the worker is stopping")
+            self.context.progress(1)
+            yield FailedMessage(entry.key, _NO_LONGER) if isinstance(found, Skipped) else found

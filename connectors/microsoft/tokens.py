@@ -1,0 +1,211 @@
+"""Access tokens: for an app of its own, or for whoever signed in. One is used by all jobs of a process until it expires."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import re
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import msal
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
+from cryptography.x509 import load_pem_x509_certificate
+
+from connectors.base import Context, Json
+from connectors.errors import AuthFailed, Throttled, Unavailable
+from connectors.microsoft.explain import entra_error
+from connectors.microsoft.line import Line, pause_asked_for
+from connectors.microsoft.settings import GraphSettings, Microsoft365Secrets, Microsoft365Settings, OutlookSettings
+
+_BEFORE_EXPIRY_SECONDS = 300.0
+_KEPT_AT_MOST = 1000
+_THROTTLED_SECONDS = 30.0
+PERMISSIONS = ("Mail.Read", "User.Read")
+
+logging.getLogger("msal").setLevel(logging.CRITICAL)  # it would log answers as they come
+
+
+class Tokens(Protocol):
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What must not be seen in any text."""
+
+    def get(self, stale: str | None = None) -> str:
+        """A token, and another one than `stale`, which the server has refused."""
+
+    def renew(self) -> str:
+        """From the server, whatever is kept."""
+
+
+class _Kept:
+    """Tokens of this process by what they were got with. Times are of the steady clock: the wall clock may be wrong."""
+
+    def __init__(self) -> None:
+        self._tokens: dict[str, tuple[str, float]] = {}
+
+    def find(self, key: str, stale: str | None) -> str | None:
+        token, until = self._tokens.get(key, ("", 0.0))
+        return token if token != stale and time.monotonic() < until else None
+
+    def keep(self, key: str, token: str, seconds: float) -> None:
+        if len(self._tokens) >= _KEPT_AT_MOST:
+            self._tokens.clear()
+        self._tokens[key] = (token, time.monotonic() + max(0.0, seconds - min(_BEFORE_EXPIRY_SECONDS, seconds / 2)))
+
+
+_KEPT = _Kept()
+
+
+class AppTokens:
+    """For an app with permissions of its own."""
+
+    def __init__(self, settings: Microsoft365Settings, secrets: Microsoft365Secrets, line: Line) -> None:
+        self._settings, self._secrets, self._line = settings, secrets, line
+        self.secrets = tuple(value.get_secret_value() for _, value in secrets if value is not None)
+        self._key = _digest(settings.authority_url, settings.tenant, settings.client_id, settings.graph_url, *self.secrets)
+
+    def get(self, stale: str | None = None) -> str:
+        return _KEPT.find(self._key, stale) or self.renew()
+
+    def renew(self) -> str:
+        answer = asked(self._ask, self.secrets)
+        _KEPT.keep(self._key, answer["access_token"], float(answer.get("expires_in", 3600)))
+        return str(answer["access_token"])
+
+    def _ask(self) -> Mapping[str, Json]:
+        app = msal.ConfidentialClientApplication(
+            self._settings.client_id,
+            client_credential=_credential(self._secrets),
+            **client_options(self._settings, self._line),
+        )
+        return dict(app.acquire_token_for_client([f"{self._settings.graph_url}/.default"]))
+
+
+class SignedInTokens:
+    """For the one who signed in. Microsoft hands out a new refresh token now and then: it is kept for the next time."""
+
+    def __init__(self, settings: OutlookSettings, refresh_token: str, line: Line, context: Context) -> None:
+        self._settings, self._line, self._context = settings, line, context
+        self._refresh_token = refresh_token
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        return (self._refresh_token,)
+
+    @property
+    def _key(self) -> str:
+        return _digest(self._settings.authority_url, self._settings.client_id, self._refresh_token)
+
+    def get(self, stale: str | None = None) -> str:
+        return _KEPT.find(self._key, stale) or self.renew()
+
+    def renew(self) -> str:
+        answer = asked(self._ask, self.secrets)
+        token, seconds = str(answer["access_token"]), float(answer.get("expires_in", 3600))
+        newer = answer.get("refresh_token")
+        if isinstance(newer, str) and newer and newer != self._refresh_token:
+            self._context.save_credentials({"refresh_token": newer})
+            self._refresh_token = newer
+        _KEPT.keep(self._key, token, seconds)
+        return token
+
+    def _ask(self) -> Mapping[str, Json]:
+        if not self._refresh_token:
+            raise AuthFailed("nobody has signed in yet: `archiver source edit NAME --sign-in`")
+        app = msal.PublicClientApplication(self._settings.client_id, **client_options(self._settings, self._line))
+        return dict(app.acquire_token_by_refresh_token(self._refresh_token, scopes=scopes(self._settings)))
+
+
+def scopes(settings: GraphSettings) -> list[str]:
+    return [f"{settings.graph_url}/{permission}" for permission in PERMISSIONS]
+
+
+def client_options(settings: Microsoft365Settings | OutlookSettings, line: Line) -> dict[str, Any]:
+    """`instance_discovery` off: the authority is what the owner of the source says, and no other server is asked about it."""
+    return {
+        "authority": f"{settings.authority_url}/{settings.tenant}",
+        "instance_discovery": False,
+        "http_client": EntraHttp(line),
+    }
+
+
+def asked(ask: Callable[[], Mapping[str, Json]], secrets: tuple[str, ...]) -> Mapping[str, Json]:
+    """What Entra answers, if it is a token; otherwise an error that says what is wrong."""
+    try:
+        answer = ask()
+    except (AuthFailed, Throttled, Unavailable):
+        raise
+    except Exception as error:  # noqa: BLE001  what msal raises is not written down
+        raise entra_error({"error": "invalid_request", "error_description": str(error)}, secrets) from None
+    if not isinstance(answer.get("access_token"), str):
+        raise entra_error(answer, secrets)
+    return answer
+
+
+class EntraHttp:
+    """Our connections in the form that msal wants. Times out, is closed and goes through proxies as all others do."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+
+    def post(self, url: str, params: Any = None, data: Any = None, headers: Any = None, **_: Any) -> Answer:
+        form = {name: value.decode() if isinstance(value, bytes) else value for name, value in (data or {}).items()}
+        return self._ask("POST", url, params=params, data=form, headers=headers)
+
+    def get(self, url: str, params: Any = None, headers: Any = None, **_: Any) -> Answer:
+        return self._ask("GET", url, params=params, headers=headers)
+
+    def close(self) -> None: ...
+
+    def _ask(self, method: str, url: str, **more: Any) -> Answer:
+        with self._line.asked(method, url, **{name: value for name, value in more.items() if value is not None}) as response:
+            response.read()
+            if response.status_code == 429:
+                raise Throttled("Entra asks for a pause", pause_asked_for(response.headers, _THROTTLED_SECONDS))
+            if response.status_code >= 500:
+                raise Unavailable(f"Entra answers with HTTP {response.status_code}")
+            if response.status_code >= 400 and url.endswith("/openid-configuration"):  # msal would not say why
+                raise entra_error({"error": "invalid_request", "error_description": response.text}, ())
+            return Answer(response.status_code, response.text, dict(response.headers))
+
+
+class Answer:
+    def __init__(self, status_code: int, text: str, headers: dict[str, str]) -> None:
+        self.status_code, self.text, self.headers = status_code, text, headers
+
+    def raise_for_status(self) -> None:
+        if self.status_code >= 400:
+            raise Unavailable(f"Entra answers with HTTP {self.status_code}")
+
+
+def _credential(secrets: Microsoft365Secrets) -> str | dict[str, str]:
+    """As msal wants it: a secret, or a key and the certificate that goes with it."""
+    if secrets.client_secret:
+        return secrets.client_secret.get_secret_value()
+    assert secrets.certificate is not None, "validated"
+    text = secrets.certificate.get_secret_value()
+    password = secrets.certificate_password.get_secret_value().encode() if secrets.certificate_password else None
+    try:
+        key = load_pem_private_key(_part("[A-Z ]*PRIVATE KEY", text), password)
+        certificate = load_pem_x509_certificate(_part("CERTIFICATE", text))
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        raise AuthFailed("the certificate or its private key can't be read (or its password is wrong)") from None
+    if not isinstance(key, RSAPrivateKey):
+        raise AuthFailed("Entra takes certificates with an RSA key only")
+    if certificate.public_key() != key.public_key():
+        raise AuthFailed("the private key is not the one that the certificate was made with")
+    plain = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    return {"private_key": plain.decode(), "public_certificate": certificate.public_bytes(Encoding.PEM).decode()}
+
+
+def _part(name: str, text: str) -> bytes:
+    found = re.search(f"-----BEGIN {name}-----.+?-----END {name}-----", text, re.DOTALL)
+    return found.group(0).encode() if found else b""
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()

@@ -1,0 +1,89 @@
+"""Reading: text, HTML, files, conversation, source and proof."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import Site
+
+PLANS = "Zephyr plans and pictures"
+
+
+def test_a_message_shows_all_that_it_is(page: Page, site: Site) -> None:
+    page.goto(f"/messages/{site.ids[PLANS]}")
+    expect(page.get_by_role("heading", level=1)).to_have_text(PLANS)
+    expect(page.locator(".from")).to_contain_text("Bo Berg")
+    expect(page.locator(".mail-text")).to_contain_text("The plans are attached.")
+    expect(page.locator(".file")).to_have_count(4)
+    raw = site.client.get(f"/api/v1/messages/{site.ids[PLANS]}/raw").content
+    expect(page.locator(".proof")).to_contain_text("verified just now")
+    expect(page.locator(".proof code")).to_have_text(hashlib.sha256(raw).hexdigest())
+    page.get_by_text("Lies in 1 place").click()
+    expect(page.get_by_role("row", name=re.compile("ann@lanternworks.example"))).to_be_visible()
+    page.get_by_text("All facts").click()
+    expect(page.locator(".headers-table")).to_contain_text("140@partner.example")
+
+
+def test_the_original_is_downloaded_byte_for_byte(page: Page, site: Site) -> None:
+    page.goto(f"/messages/{site.ids[PLANS]}")
+    with page.expect_download() as waiting:
+        page.get_by_role("link", name=".eml").click()
+    raw = site.client.get(f"/api/v1/messages/{site.ids[PLANS]}/raw").content
+    assert waiting.value.path().read_bytes() == raw
+    assert waiting.value.suggested_filename.endswith(".eml")
+    page.get_by_role("link", name="Original source").click()
+    expect(page.locator("pre.source")).to_contain_text("Message-ID: <140@partner.example>")
+    page.get_by_role("link", name="Back to the message").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text(PLANS)
+
+
+def test_html_and_plain_text_are_two_views_of_one_message(page: Page, site: Site) -> None:
+    page.goto(f"/messages/{site.ids['Hostile font']}")
+    expect(page.frame_locator("iframe.mail-html").locator("p")).to_have_text("Text in a far font")
+    page.get_by_role("link", name="Plain text").click()
+    expect(page.locator(".mail-text")).to_contain_text("Plain text of message 305")
+    page.get_by_role("link", name="Show as sent").click()
+    expect(page.locator("iframe.mail-html")).to_be_visible()
+
+
+def test_attachments_can_be_looked_at_without_opening_them(page: Page, site: Site) -> None:
+    page.goto(f"/messages/{site.ids[PLANS]}")
+    page.get_by_role("link", name="Look at plan.pdf").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("plan.pdf")
+    expect(page.locator("main")).to_contain_text("Marsupial invoice 4711")
+    page.get_by_role("link", name="Back to the message").click()
+    page.get_by_role("link", name="Look at notes.txt").click()
+    expect(page.locator("main")).to_contain_text("The quokka is in the second paragraph.")
+    page.go_back()
+    with page.context.expect_page() as opened:
+        page.get_by_role("link", name="Look at dot.png").click()
+    opened.value.wait_for_load_state()
+    assert opened.value.evaluate("document.images.length") == 1
+    with page.expect_download() as waiting:
+        page.get_by_role("link", name="Download page.html").click()
+    assert waiting.value.path().read_bytes() == b"<script>top.hurt=1</script>"
+
+
+def test_a_conversation_is_walked_through(page: Page, site: Site) -> None:
+    page.goto("/?q=subject:conversation&sort=oldest")
+    page.locator(".hit > a").first.click()
+    reading = page.locator("#reading")
+    expect(reading.locator("summary", has_text="Conversation")).to_have_text("Conversation with 60 messages")
+    if not reading.locator(".thread").is_visible():
+        reading.locator("summary", has_text="Conversation").click()
+    expect(reading.locator(".thread a")).to_have_count(60)
+    link = reading.locator(".thread a").nth(30)
+    wanted = link.get_attribute("data-id")
+    link.click()
+    expect(reading.locator("article")).to_have_attribute("data-id", wanted or "")
+    expect(reading.locator(".quoted")).to_contain_text("what was said")
+
+
+def test_somebody_else_s_message_is_not_there(page: Page) -> None:
+    page.goto("/messages/00000000-0000-4000-8000-000000000000")
+    expect(page.get_by_role("heading")).to_have_text("There is no such page")
+    page.goto("/messages/nonsense")
+    expect(page.get_by_role("heading")).to_have_text("There is no such page")

@@ -1,0 +1,181 @@
+"""Searching as a person does: typing, narrowing down, going back, selecting."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import re
+import zipfile
+
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import Site
+
+
+def total(page: Page) -> int:
+    return int(re.sub(r"\D", "", page.locator("#total").inner_text()))
+
+
+def test_results_come_while_typing_and_the_history_stays_whole(page: Page, site: Site) -> None:
+    page.goto("/")
+    everything = total(page)
+    assert everything > 300
+    page.evaluate("window.same = true")
+    box = page.get_by_role("combobox", name="Search the archive")
+    box.press_sequentially("quokka")
+    expect(page.locator("#total")).to_have_text("1 message")
+    expect(page).to_have_url(re.compile(r"\?q=quokka$"))
+    expect(page.locator(".hit mark").first).to_have_text(re.compile("quokka", re.I))
+    expect(page.locator(".hit")).to_contain_text("found in notes.txt")
+    box.fill("endless")
+    expect(page).to_have_url(re.compile(r"\?q=endless$"))
+    page.go_back()  # all that was typed is one step
+    expect(page).to_have_url(f"{site.url}/")
+    expect(box).to_have_value("")
+    expect(page.locator("#total")).to_contain_text(f"{everything:,}")
+    page.go_forward()
+    expect(box).to_have_value("endless")
+    expect(page.locator(".hit")).to_have_count(1)
+    assert page.evaluate("window.same"), "no page was loaded anew"
+    page.reload()
+    expect(box).to_have_value("endless")
+    expect(page.locator(".hit")).to_have_count(1)
+
+
+def test_suggestions_are_taken_by_key_and_by_click(page: Page) -> None:
+    page.goto("/")
+    box = page.get_by_role("combobox")
+    box.press_sequentially("fro")
+    option = page.get_by_role("option", name="from:")
+    expect(option).to_be_visible()
+    expect(box).to_have_attribute("aria-expanded", "true")
+    box.press("ArrowDown")
+    expect(option).to_have_attribute("aria-selected", "true")
+    box.press("Enter")
+    expect(box).to_have_value(re.compile("^from:"))
+    box.press_sequentially("bo@par")
+    page.get_by_role("option", name="bo@partner.example").click()
+    expect(box).to_have_value(re.compile("bo@partner.example"))
+    expect(page.locator(".hit .sender").first).to_have_text("Bo Berg")
+    box.press("Escape")
+    expect(page.get_by_role("listbox")).to_be_hidden()
+
+
+def test_facets_narrow_and_widen(page: Page) -> None:
+    page.goto("/")
+    everything = total(page)
+    facets = page.locator("#facets")
+    pdf = facets.locator("section", has_text="Attachment").get_by_role("link", name=re.compile("^pdf"))
+    count = int(re.sub(r"\D", "", pdf.locator("span").last.inner_text()))
+    pdf.click()
+    expect(page.locator("#total")).to_contain_text(f"{count:,} message")
+    expect(page).to_have_url(re.compile(r"q=type%3Apdf"))
+    chosen = facets.locator("a[aria-current]")
+    expect(chosen).to_contain_text("pdf")
+    chosen.click()
+    expect(page.locator("#total")).to_contain_text(f"{everything:,}")
+
+
+def test_the_histogram_is_a_link_for_each_year_and_can_be_brushed(page: Page) -> None:
+    page.goto("/")
+    bars = page.locator(".histogram a")
+    assert bars.count() >= 3
+    bars.last.click()
+    year = bars.last.get_attribute("data-year")
+    expect(page.get_by_role("combobox")).to_have_value(f"after:{year}-01-01 before:{int(year or 0) + 1}-01-01")
+    expect(page).to_have_url(re.compile(f"after%3A{year}"))
+    page.go_back()
+    expect(page.get_by_role("combobox")).to_have_value("")
+    expect(bars.nth(2)).to_be_visible()
+    first, last = bars.nth(0).bounding_box(), bars.nth(1).bounding_box()
+    assert first is not None
+    assert last is not None
+    page.mouse.move(first["x"] + first["width"] / 2, first["y"] + 10)
+    page.mouse.down()
+    page.mouse.move(last["x"] + last["width"] / 2, last["y"] + 10)
+    page.mouse.up()
+    years = [bars.nth(n).get_attribute("data-year") for n in (0, 1)]
+    expect(page.get_by_role("combobox")).to_have_value(f"after:{years[0]}-01-01 before:{int(years[1] or 0) + 1}-01-01")
+
+
+def test_sorting_and_paging_to_the_end(page: Page) -> None:
+    page.goto("/?q=from:@partner.example")
+    everything = total(page)
+    seen: list[str | None] = []
+    while True:
+        seen += [one.get_attribute("data-id") for one in page.locator(".hit > a").all()]
+        following = page.locator(".more a[rel=next]")
+        if not following.count():
+            break
+        before = page.locator(".more .quiet").inner_text()
+        following.click()
+        expect(page.locator(".more .quiet")).not_to_have_text(before)
+    assert len(seen) == len(set(seen)) == everything > 50
+    page.get_by_role("link", name="Oldest").click()
+    expect(page).to_have_url(re.compile("sort=oldest"))
+    expect(page.locator(f'.hit > a[data-id="{seen[-1]}"]')).to_be_visible()
+    page.goto("/?q=from:@partner.example&page=999999")
+    expect(page.locator(f'.hit > a[data-id="{seen[-1]}"]')).to_be_visible()
+
+
+def test_a_search_is_saved_and_forgotten(page: Page) -> None:
+    page.goto("/?q=subject:conversation")
+    page.get_by_role("button", name="Save this search").click()
+    saved = page.locator("#facets section", has_text="Saved searches").get_by_role("link")
+    expect(saved).to_have_text(["subject:conversation"])
+    page.goto("/")
+    saved.click()
+    expect(page.locator("#total")).to_have_text("60 messages")
+    page.get_by_role("button", name="Forget this search").click()
+    expect(saved).to_have_count(0)
+
+
+def test_what_was_selected_is_exported_byte_for_byte(page: Page, site: Site) -> None:
+    page.goto("/?q=subject:conversation")
+    for number in range(3):
+        page.locator(".hit input[type=checkbox]").nth(number).check()
+    expect(page.locator("#selected")).to_contain_text("3")
+    ids = [page.locator(".hit > a").nth(number).get_attribute("data-id") for number in range(3)]
+    with page.expect_download() as waiting:
+        page.get_by_role("button", name="Export").click()
+    with zipfile.ZipFile(io.BytesIO(waiting.value.path().read_bytes())) as zipped:
+        found = {hashlib.sha256(zipped.read(name)).hexdigest() for name in zipped.namelist() if name.endswith(".eml")}
+    assert found == {hashlib.sha256(site.client.get(f"/api/v1/messages/{one}/raw").content).hexdigest() for one in ids}
+
+
+def test_a_query_that_can_not_be_understood_is_shown_where_it_breaks(page: Page) -> None:
+    page.goto("/?q=invoice")
+    page.get_by_role("combobox").fill("invoice larger:soon")
+    alert = page.get_by_role("alert")
+    expect(alert).to_contain_text("can't be understood")
+    expect(alert.locator("mark")).to_contain_text("soon")
+    page.get_by_role("combobox").fill("nothinglikethisanywhere")
+    expect(page.locator("#list h2")).to_have_text("Nothing was found")
+
+
+def test_the_reading_pane_opens_beside_the_list(page: Page) -> None:
+    page.goto("/?q=zephyr")
+    page.locator(".hit > a").click()
+    expect(page.locator("#reading h1")).to_have_text("Zephyr plans and pictures")
+    expect(page.locator(".hit > a[aria-current]")).to_have_count(1)
+    expect(page).to_have_url(re.compile(r"/\?q=zephyr$"))
+    page.locator("#reading [data-back]").click()
+    expect(page.locator("#reading h2")).to_have_text("No message is open")
+
+
+def test_nothing_shifts_while_results_come(page: Page) -> None:
+    page.goto("/")
+    page.evaluate(
+        """() => { window.shift = 0; new PerformanceObserver((list) => { for (const one of list.getEntries())
+        if (!one.hadRecentInput) window.shift += one.value; }).observe({ type: "layout-shift", buffered: true }); }"""
+    )
+    page.get_by_role("combobox").press_sequentially("invoice")
+    expect(page).to_have_url(re.compile("q=invoice$"))
+    expect(page.locator(".hit mark").first).to_be_visible()
+    assert page.evaluate("window.shift") < 0.01
+
+
+def test_the_answer_of_suggestions_is_json(page: Page, site: Site) -> None:
+    answer = page.request.get(f"{site.url}/suggest?q=has")
+    assert any(one["text"].startswith("has:") for one in json.loads(answer.text()))

@@ -1,0 +1,109 @@
+"""`emulate` (Vercel, Apache-2.0): a Gmail that nobody here has written, as an oracle for messages, labels and history.
+
+Installed from npm into a cache folder outside the repository, once; without npm, the tests that need it are skipped.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import shutil
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+_PACKAGES = ("emulate@0.12.2", "node@24")  # (the tag `latest` of emulate is something else; it needs Node 22.15 or newer)
+TOKEN = "tok_alice"
+
+
+def _installed() -> Path:
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "archiver-tests" / "emulate-0.12.2"
+    node = folder / "node_modules/.bin/node"
+    if node.exists() and (folder / "node_modules/emulate/dist/index.js").exists():
+        return folder
+    npm = shutil.which("npm")
+    if npm is None:
+        pytest.skip("no npm to install the Gmail emulator with")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "package.json").write_text("{}")
+    done = subprocess.run(
+        [npm, "install", "--no-audit", "--no-fund", *_PACKAGES], cwd=folder, capture_output=True, text=True, timeout=150
+    )
+    if done.returncode or not node.exists():
+        pytest.skip(f"npm can't install the Gmail emulator: {done.stderr.strip()[-200:]}")
+    return folder
+
+
+class Emulate:
+    """Gmail alone, for the account alice@acme.test."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def ask(self, method: str, path: str, body: Any = None) -> Any:
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
+        request = urllib.request.Request(f"{self.url}/gmail/v1/users/me{path}", data, headers, method=method)
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            text = answer.read()
+        return json.loads(text) if text else None
+
+    def insert(self, raw: bytes, labels: list[str]) -> str:
+        body = {"raw": base64.urlsafe_b64encode(raw).decode(), "labelIds": labels}
+        return str(self.ask("POST", "/messages", body)["id"])
+
+
+@contextmanager
+def emulated_gmail(folder: Path, messages: list[bytes]) -> Iterator[Emulate]:
+    installed = _installed()
+    seed = {
+        "tokens": {TOKEN: {"login": "alice@acme.test", "scopes": ["gmail"]}},
+        "google": {
+            "users": [{"email": "alice@acme.test", "hd": "acme.test"}],
+            "messages": [
+                {
+                    "id": f"seeded{number}",
+                    "user_email": "alice@acme.test",
+                    "raw": base64.urlsafe_b64encode(raw).decode(),
+                    "label_ids": ["INBOX"],
+                }
+                for number, raw in enumerate(messages)
+            ],
+        },
+    }
+    (folder / "seed.json").write_text(json.dumps(seed))
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [installed / "node_modules/.bin/node", installed / "node_modules/emulate/dist/index.js", "start"]
+    options = ["--service", "google", "--port", str(port), "--seed", str(folder / "seed.json")]
+    with (folder / "emulate.log").open("wb") as log:
+        process = subprocess.Popen([*command, *options], stdout=log, stderr=log)
+    try:
+        made = Emulate(f"http://127.0.0.1:{port}")
+        _wait(made, process, folder / "emulate.log")
+        yield made
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _wait(made: Emulate, process: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            made.ask("GET", "/labels")
+            return
+        except (urllib.error.URLError, OSError):
+            if process.poll() is not None or time.monotonic() > deadline:
+                pytest.fail(f"the Gmail emulator does not start: {log.read_text()[-500:]}")
+            time.sleep(0.1)

@@ -1,0 +1,209 @@
+"""Trees as programs leave them: folders, flags and labels, and what changes between two looks."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from connectors.base import ChangeKind, MailboxRef
+from connectors.errors import Unavailable
+from connectors.files import FilesSettings
+from connectors.files.detect import FileKind, detect
+from connectors.files.header import read_marks
+from connectors.files.names import folder_of, maildir_folder
+from tests import mailfiles
+from tests.contract.subject import nothing
+from tests.unit.connectors.files.reader import ADDRESS, connector, fetched, imported
+
+
+def test_thunderbird_folders_and_flags(tmp_path: Path) -> None:
+    local = tmp_path / "profile" / "Mail" / "Local Folders"
+    read, deleted = b"X-Mozilla-Status: 0005\nX-Mozilla-Keys: $label1 work\n", b"X-Mozilla-Status: 0009\n"
+    mailfiles.put(local / "Inbox", mailfiles.mbox([mailfiles.message(1, more=read), mailfiles.message(2, more=deleted)]))
+    mailfiles.put(local / "Inbox.sbd" / "Büro.sbd" / "2020", mailfiles.mbox([mailfiles.message(3)]))
+    mailfiles.put(local / "Inbox.msf", b'// <!-- <mdb:mork:z v="1.4"/> -->\n')
+    mailfiles.put(local / "Sent", b"")
+    got = imported(tmp_path / "profile")
+    assert got.folders == {"Mail/Local Folders/Inbox", "Mail/Local Folders/Inbox/Büro/2020"}
+    assert got.messages[0].flags == ("$label1", "\\Flagged", "\\Seen", "work")
+    assert Counter(got.rules.values()) == Counter(
+        {
+            "not mail: an index of Thunderbird": 1,
+            "not mail: empty": 1,
+            "include_deleted: no (deleted in Thunderbird, and not yet compacted away)": 1,
+        }
+    )
+    assert len(imported(tmp_path / "profile", tmp_path / "other", include_deleted=True).data) == 3
+
+
+def test_takeout_labels(tmp_path: Path) -> None:
+    fields = (
+        b"X-GM-THRID: 1628415971694286313\nX-Gmail-Labels: Inbox,Important,Unread,takeout\n",
+        b'X-Gmail-Labels: =?UTF-8?Q?1.Organiza=C4=8Dn=C3=AD,"3._Culture,_Hle?=\n =?UTF-8?Q?d=C3=A1n=C3=AD",Starred?=\n',
+        b"X-Gmail-Labels: Spam,Opened\n",
+    )
+    mails = [mailfiles.message(number, more=field, newline=b"\r\n") for number, field in enumerate(fields)]
+    path = mailfiles.put(tmp_path / "t" / "Takeout" / "Mail" / "All mail Including Spam and Trash.mbox", mailfiles.mbox(mails))
+    got = imported(tmp_path / "t")
+    assert got.data == mails
+    assert got.folders == {"All mail Including Spam and Trash"}
+    assert [one.labels for one in got.messages] == [
+        ("Inbox", "Important", "Unread", "takeout"),
+        ("1.Organizační", "3. Culture, Hledání", "Starred"),
+        ("Spam", "Opened"),
+    ]
+    assert [one.flags for one in got.messages] == [(), ("\\Flagged", "\\Seen"), ("\\Seen",)]
+    assert list(imported(path, tmp_path / "s2", include_spam=False).rules.values()) == ["include_spam: no"]
+
+
+def test_maildir_folders_flags_and_dates(tmp_path: Path) -> None:
+    box = tmp_path / "Maildir"
+    mailfiles.maildir(box, [mailfiles.message(1)])
+    for sub in ("cur", "new", "tmp"):
+        (box / ".Gesendet.B&APw-ro" / sub).mkdir(parents=True)
+    mailfiles.put(box / ".Gesendet.B&APw-ro" / "cur" / "1578304800.M1P1.host,S=9:2,FRS", b"no header at all\n")
+    mailfiles.put(box / "tmp" / "1578304801.M1P1.host", mailfiles.message(9))
+    got = imported(box)
+    sent = next(one for one in got.messages if one.folder != "INBOX")
+    assert sent.folder == "Gesendet/Büro"
+    assert sent.flags == ("\\Seen", "\\Answered", "\\Flagged")
+    assert sent.received_at == datetime(2020, 1, 6, 10, tzinfo=UTC)
+    assert sent.provider_key.startswith(".Gesendet.B&APw-ro/1578304800.M1P1.host,S=9\u241f"), "flags are no part of the key"
+    assert list(got.rules.values()) == ["not mail: not delivered yet (in the tmp of a Maildir)"]
+
+
+def test_mh_and_emlx_flags(tmp_path: Path) -> None:
+    mailfiles.mh(tmp_path / "mh" / "inbox", [mailfiles.message(number) for number in range(6)])
+    flags = [one.flags for one in imported(tmp_path / "mh").messages]
+    assert flags == [(), (), (), ("\\Seen",), ("\\Flagged", "\\Seen"), ("\\Seen",)]
+    apple = tmp_path / "apple" / "INBOX.mbox" / "0A1B2C3D-0000-1111-2222-333344445555" / "Data" / "Messages"
+    mailfiles.put(apple / "1.emlx", mailfiles.emlx(mailfiles.message(1), flags=1 | 1 << 4))
+    mailfiles.put(apple / "2.emlx", mailfiles.emlx(mailfiles.message(2))[:60])
+    mailfiles.put(apple / "3.partial.emlx", mailfiles.emlx(mailfiles.message(3)))
+    got = imported(tmp_path / "apple")
+    assert got.folders == {"INBOX"}
+    assert got.data[0] == mailfiles.message(1)
+    assert got.messages[0].flags == ("\\Seen", "\\Flagged")
+    assert [reason.partition(":")[0] for reason in got.reasons.values()] == [
+        "truncated",
+        "Apple Mail keeps its attachments in other files",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("head", "name", "kind"),
+    [
+        (b"From: a@b\n\nhello", "1", FileKind.MESSAGE),
+        (b"From a@b Mon Jan  6 10:00:00 2020\nSubject: x\n\n", "x.txt", FileKind.MBOX),
+        (b"From all of us:\nthank you\n", "card.txt", FileKind.OTHER),
+        (b"\xef\xbb\xbfSubject: x\n\n", "bom.eml", FileKind.MESSAGE),
+        (b"just text", "odd.eml", FileKind.MESSAGE),
+        (b"name: value\nother: value\n", "config.yaml", FileKind.OTHER),
+        (b"12        \nSubject: x\n\nhi", "1.emlx", FileKind.EMLX),
+        (bytes(range(256)) * 4, "x.mbox", FileKind.OTHER),
+        (b"", "x", FileKind.EMPTY),
+        (b"PK\x05\x06" + bytes(18), "x", FileKind.ZIP),
+    ],
+)
+def test_content_says_what_a_file_is(head: bytes, name: str, kind: FileKind) -> None:
+    found = detect(head, name)
+    assert found.kind is kind
+    assert found.is_broken == (name == "x.mbox")
+
+
+def test_folder_names() -> None:
+    assert folder_of(("Inbox.mbox.gz",), "r") == "Inbox"
+    assert folder_of(("Mail", "Inbox.sbd", "a"), "r") == "Mail/Inbox/a"
+    assert folder_of(("Old.mbox", "mbox"), "r") == "Old"
+    assert folder_of((), "mails.zip") == "mails"
+    assert maildir_folder((".a.b",)) == "a/b"
+    assert maildir_folder((".a&b",)) == "a&b"
+
+
+def test_rules_of_programs_that_write_rubbish() -> None:
+    assert read_marks(b'X-Mozilla-Status: zz\nX-Gmail-Labels: "open\n').labels == ("open",)
+    assert read_marks(b"X-Gmail-Labels: =?nonsense?Q?a?=,b\n").labels
+    assert read_marks(b"Subject: x\n").flags == ()
+
+
+def test_only_what_is_new_is_read_again(tmp_path: Path) -> None:
+    """A folder that is looked at again and again: new mail, flags that change, a file that grows."""
+    box = mailfiles.maildir(tmp_path / "Maildir", [mailfiles.message(number) for number in range(10)])
+    grown = mailfiles.put(tmp_path / "more" / "a.mbox", mailfiles.mbox([mailfiles.message(50)]))
+    paths, scratch = (box, tmp_path / "more"), tmp_path / "scratch"
+    first = fetched(connector(*paths, scratch=scratch, model=FilesSettings))
+    keys = {one.provider_key for one in first.messages}
+    assert len(keys) == 11
+
+    def again() -> tuple[list[bytes], list[tuple[str, ...] | None]]:
+        data, flags = [], []
+        opened = connector(*paths, scratch=scratch, model=FilesSettings)
+        for batch in opened.fetch(MailboxRef(ADDRESS), first.state, lambda asked: keys & set(asked)):
+            data += [one.data for one in batch.messages]
+            flags += [one.flags for one in batch.changes if one.kind is ChangeKind.RELABELLED and one.flags == ("\\Answered",)]
+            first.state.update(batch.state)
+            keys.update(one.provider_key for one in batch.messages)
+        return [one for one in data if one is not None], flags
+
+    assert again() == ([], [])
+    os.utime(box / "cur")  # nothing that matters
+    mailfiles.put(box / "new" / "1600000000.M1P1.host", mailfiles.message(90))
+    seen = next((box / "cur").iterdir())
+    seen.rename(seen.with_name(seen.name.partition(":")[0] + ":2,R"))
+    with grown.open("ab") as file:
+        file.write(mailfiles.mbox([mailfiles.message(91)]))
+    data, flags = again()
+    assert sorted(data) == [mailfiles.message(90), mailfiles.message(91)]
+    assert flags == [("\\Answered",)]
+    assert again()[0] == []
+
+
+def test_files_that_are_named_one_by_one(tmp_path: Path) -> None:
+    """One entry of state for all of them, however many a shell makes of `*.eml`."""
+    mailfiles.eml_folder(tmp_path / "old", [mailfiles.message(number) for number in range(30)])
+    mailfiles.put(tmp_path / "old" / "Sent.mbox", mailfiles.mbox([mailfiles.message(50)]))
+    mailfiles.put(
+        tmp_path / "old" / "more.zip", mailfiles.zipped({"a.eml": mailfiles.message(51), "b/c.eml": mailfiles.message(52)})
+    )
+    got = fetched(connector(*sorted((tmp_path / "old").iterdir()), scratch=tmp_path / "s"))
+    assert len(got.data) == 33
+    assert got.folders == {"old", "Sent", "more", "b"}
+    assert len([key for key in got.state if "/:" in key]) == 1
+
+
+def test_places_of_an_earlier_import_are_forgotten(tmp_path: Path) -> None:
+    first = fetched(
+        connector(mailfiles.put(tmp_path / "a" / "a.mbox", mailfiles.mbox([mailfiles.message(1)])), scratch=tmp_path)
+    )
+    other = mailfiles.put(tmp_path / "b" / "b.mbox", mailfiles.mbox([mailfiles.message(2)]))
+    again = fetched(connector(other, scratch=tmp_path, number=1), first.state)
+    assert again.data == [mailfiles.message(2)]
+    assert sum(value is not None for value in again.state.values()) == len(first.state)
+
+
+def test_a_tree_that_is_not_there_any_more_is_unavailable(tmp_path: Path) -> None:
+    opened = connector(tmp_path / "gone", scratch=tmp_path)
+    with pytest.raises(Unavailable, match="gone can't be read: No such file"):
+        opened.check()
+    with pytest.raises(Unavailable):
+        list(opened.fetch(MailboxRef(ADDRESS), {}, nothing))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"paths": "relative", "mailbox": ADDRESS},
+        {"paths": "/x", "mailbox": "nobody"},
+        {"paths": "/x", "mailbox": "a b@c"},
+        {"paths": "[]", "mailbox": ADDRESS},
+        {"paths": "/x", "mailbox": ADDRESS, "kind": "pst"},
+    ],
+)
+def test_settings_that_make_no_sense(values: dict[str, str]) -> None:
+    with pytest.raises(ValidationError):
+        FilesSettings.model_validate(values)

@@ -1,0 +1,106 @@
+"""The pure parts of the Microsoft connector."""
+
+from __future__ import annotations
+
+import base64
+import json
+
+import pytest
+
+from connectors.microsoft.entries import Entry, read_entries
+from connectors.microsoft.explain import entra_error, granted_permissions, missing, without
+from connectors.microsoft.fetching import _resumed
+from connectors.microsoft.folders import Node, Tree
+from connectors.microsoft.line import pause_asked_for
+from connectors.microsoft.people import DISABLED, GUEST, NO_MAILBOX, read_person
+from connectors.microsoft.place import Place
+from connectors.selection import Role
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"Retry-After": "17"}, 17.0),
+        ({"Retry-After": "0"}, 0.0),
+        ({"Retry-After": "Mon, 06 Jan 2025 10:00:30 GMT", "Date": "Mon, 06 Jan 2025 10:00:00 GMT"}, 30.0),
+        ({"Retry-After": "Mon, 06 Jan 2025 10:00:30 GMT"}, 10.0),
+        ({"Retry-After": "soon", "Date": "Mon, 06 Jan 2025 10:00:00 GMT"}, 10.0),
+        ({"Retry-After": "-5"}, 10.0),
+        ({}, 10.0),
+    ],
+)
+def test_pauses_count_from_the_servers_clock(headers: dict[str, str], seconds: float) -> None:
+    assert pause_asked_for(headers, 10.0) == seconds
+
+
+def test_paths_and_roles_of_folders() -> None:
+    tree = Tree(
+        {
+            "in": Node("Inbox", "root"),
+            "sub": Node("A/B", "in"),
+            "bin": Node("Papierkorb", "root"),
+            "old": Node("Old", "bin"),
+            "x": Node("X", "y"),
+            "y": Node("Y", "x"),
+            "h": Node("H", "root", is_hidden=True),
+        },
+        {"in": Role.INBOX, "bin": Role.TRASH},
+    )
+    assert [(folder.path, folder.role) for folder in tree.folders()] == [
+        ("Inbox", Role.INBOX),
+        ("Inbox/A∕B", None),
+        ("Papierkorb", Role.TRASH),
+        ("Papierkorb/Old", Role.TRASH),
+        ("X/Y", None),
+        ("Y/X", None),
+    ]
+    assert tree.path("nowhere") is None
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ({}, None),
+        ({"userType": "Guest"}, GUEST),
+        ({"accountEnabled": False}, DISABLED),
+        ({"mail": None}, NO_MAILBOX),
+        ({"assignedPlans": []}, NO_MAILBOX),
+        ({"assignedPlans": [{"service": "exchange", "capabilityStatus": "Deleted"}]}, NO_MAILBOX),
+        ({"assignedPlans": [{"service": "exchange", "capabilityStatus": "Warning"}]}, None),
+    ],
+)
+def test_who_has_a_mailbox(more: dict[str, object], reason: str | None) -> None:
+    person = read_person({"id": "1", "mail": "A@x.example", "userPrincipalName": "a@x.example", **more})
+    assert person is not None
+    assert (person.address, person.left_out) == ("a@x.example", reason)
+    assert read_person({"mail": "a@x.example"}) is None
+
+
+def test_entries_that_are_told_twice_count_once_and_rubbish_does_not() -> None:
+    page = {"value": [{"id": "a"}, {}, {"id": 5}, {"id": "b", "receivedDateTime": "never"}, {"id": "a", "@removed": {}}]}
+    found = read_entries(page)
+    assert [(entry.key, entry.is_removed, entry.received_at) for entry in found] == [("b", False, None), ("a", True, None)]
+
+
+def test_a_page_that_has_changed_is_not_skipped_by_number() -> None:
+    page = [Entry(key) for key in "abcd"]
+    assert _resumed(page, Place(done=2, last="b")) == 2
+    assert _resumed(page[1:], Place(done=2, last="b")) == 1
+    assert _resumed(page[2:], Place(done=2, last="b")) == 0
+    assert _resumed(page, Place()) == 0
+
+
+def test_permissions_are_read_from_tokens_that_can_be_read() -> None:
+    claims = base64.urlsafe_b64encode(json.dumps({"roles": ["Mail.ReadWrite"], "scp": "User.Read"}).encode()).decode()
+    token = f"x.{claims.rstrip('=')}.y"
+    assert granted_permissions(token) == {"Mail.ReadWrite", "User.Read"}
+    assert missing(("Mail.Read", "User.Read.All"), token) == ["User.Read.All"]
+    for opaque in ("", "opaque", "a.b.c", "a.W10.c", "a.bnVsbA.c"):
+        assert granted_permissions(opaque) is None
+        assert missing(("Mail.Read",), opaque) == []
+
+
+def test_secrets_never_stand_in_an_error() -> None:
+    said = entra_error({"error": "server_error", "error_description": "bad s3cret and eyJhbGci.eyJzdWIi.c2ln"}, ("s3cret",))
+    assert str(said) == "Entra gives no token: bad … and …"
+    assert without("plain", ("",)) == "plain"

@@ -1,0 +1,145 @@
+"""From a query to searches that mean the same."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from uuid import UUID
+
+import pytest
+
+from archiver.search.query.compiler import Join, Search, compile_query
+from archiver.search.query.errors import QueryError
+from archiver.search.query.expression import All, Expression, Filter, No, Part, Some, Term, rendered, split
+from archiver.search.query.parser import parse
+
+ALICE, BOB, WORK = UUID(int=1), UUID(int=2), UUID(int=9)
+
+
+class KnownNames:
+    def addresses(self, pattern: str, mailboxes: frozenset[UUID] | None, limit: int) -> Sequence[str]:
+        return [f"{number}@x" for number in range(limit)] if pattern == "many*" else ["al@x"]
+
+    def mailboxes(self, name: str) -> frozenset[UUID]:
+        return frozenset({"alice": [ALICE], "bob": [BOB]}.get(name, []))
+
+    def sources(self, name: str) -> dict[UUID, frozenset[UUID]]:
+        return {WORK: frozenset({ALICE, BOB})} if name == "work" else {}
+
+    def folders(self, pattern: str, mailboxes: frozenset[UUID] | None, limit: int) -> Sequence[str]:
+        return ["A/b", "A/c"]
+
+    labels = folders
+
+
+def searches(query: str, mailboxes: frozenset[UUID] | None = None, *, exact: bool = False) -> tuple[Search, ...]:
+    return compile_query(parse(query, datetime(2024, 1, 1, tzinfo=UTC), UTC), query, KnownNames(), mailboxes, exact=exact)
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("", [Search("", "")]),
+        ("a b", [Search("a b", "")]),
+        ('b "a c"', [Search('"a c" b', "")]),
+        ("b -a", [Search('-"a" b', "")]),
+        ("a OR b", [Search('"a"', ""), Search('-"a" "b"', "")]),
+        ("c (a OR b)", [Search('"a" c', ""), Search('-"a" "b" c', "")]),
+        ("a OR from:x", [Search('"a"', ""), Search('-"a"', 'from_is = "x"')]),
+        ("from:x OR to:y", [Search("", 'from_is = "x" OR to_is = "y"')]),
+        ("-(from:x to:y)", [Search("", 'NOT (from_is = "x" AND to_is = "y")')]),
+        ('subject:"a b"', [Search('"a b"', "", ("subject",))]),
+        ('subject:"a b" from:x', [Search('"a b"', 'from_is = "x"', ("subject",))]),
+        ('subject:"a b" c', [Search("c", "", (), (Join('"a b"', ("subject",), True),))]),
+        ('-subject:"a b"', [Search("", "", (), (Join('"a b"', ("subject",), False),))]),
+        ("from:@x.org", [Search("", 'from_is = "@x.org"')]),
+        ("from:*@x.org", [Search("", 'from_is = "@x.org"')]),
+        ("from:al*", [Search("", 'from_is = "al@x"')]),
+        ('from:"Al <a@x>"', [Search("", 'from_is = "a@x"')]),
+        ("filename:*.PDF", [Search("", 'filename_is = ".pdf"')]),
+        ("in:inbox", [Search("", 'any_folder = "inbox"')]),
+        ("mailbox:alice in:inbox", [Search("", f'mailbox = "{ALICE}" AND folder = "{ALICE}/inbox"')]),
+        ("mailbox:alice OR in:inbox", [Search("", f'mailbox = "{ALICE}" OR any_folder = "inbox"')]),
+        ("source:work", [Search("", f'source = "{WORK}"')]),
+        ("in:a/*", [Search("", 'any_folder IN ["A/b", "A/c"]')]),
+        ('in:"a\\" OR x', [Search('"x"', ""), Search('-"x"', 'any_folder = "a%5c"')]),
+        ("larger:1K on:2024", [Search("", "size > 1024 AND date >= 1704067200 AND date < 1735689600")]),
+        ("a -a2 -(a2)", [Search('-"a2" a', "")]),
+        ('"a" -"a"', []),
+    ],
+)
+def test_what_is_asked(query: str, expected: list[Search]) -> None:
+    assert list(searches(query)) == expected
+
+
+def test_only_what_may_be_seen_is_asked_for() -> None:
+    bob = frozenset({BOB})
+    assert searches("in:inbox", bob) == (Search("", f'mailbox = "{BOB}" AND folder = "{BOB}/inbox"'),)
+    assert searches("source:work x", bob) == (Search("x", f'mailbox = "{BOB}"'),)
+    assert searches("", frozenset()) == ()
+    assert searches("-in:inbox OR x", frozenset()) == ()
+    with pytest.raises(QueryError, match="may be seen"):
+        searches("mailbox:alice", bob)
+
+
+def test_exact_words_for_those_who_act_on_what_they_find() -> None:
+    assert searches("a b", exact=True) == (Search('"a" "b"', ""),)
+
+
+@pytest.mark.parametrize(
+    ("query", "reason"),
+    [
+        (" ".join(f"w{number}" for number in range(11)), "up to 10 words"),
+        (" ".join(f"(a{number} OR b{number})" for number in range(6)), "32 combinations"),
+        ("from:many*", "more than 10,000 addresses"),
+        ("subject:a*", "can't be searched for"),
+        ("filename:a*", "can't be searched for"),
+        ("mailbox:nobody", "there is no mailbox nobody"),
+        ("source:nothing", "there is no source nothing"),
+    ],
+)
+def test_what_can_not_be_asked_is_said(query: str, reason: str) -> None:
+    with pytest.raises(QueryError, match=reason):
+        searches(query)
+
+
+def test_parts_have_nothing_in_common_and_are_the_whole() -> None:
+    chance = random.Random(3)
+    terms = [Term(letter, True) for letter in "abc"]
+    filters = [Filter(letter) for letter in "xy"]
+    for _ in range(300):
+        expression = _random(chance, terms, filters, 4)
+        parts = list(split(expression))
+        for values in itertools.product([False, True], repeat=5):
+            world: dict[Expression, bool] = dict(zip([*terms, *filters], values, strict=True))
+            assert sum(_fits(part, world) for part in parts) == _true(expression, world), rendered(parts[0].filter)
+
+
+def _random(chance: random.Random, terms: list[Term], filters: list[Filter], depth: int) -> Expression:
+    kind = chance.choice(["term", "filter", "all", "some", "no"]) if depth else chance.choice(["term", "filter"])
+    if kind == "term":
+        return chance.choice(terms)
+    if kind == "filter":
+        return chance.choice(filters)
+    if kind == "no":
+        return No(_random(chance, terms, filters, depth - 1))
+    parts = tuple(_random(chance, terms, filters, depth - 1) for _ in range(chance.randint(0, 3)))
+    return All(parts) if kind == "all" else Some(parts)
+
+
+def _fits(part: Part, world: dict[Expression, bool]) -> bool:
+    found = all(world[term] for term in part.found) and not any(world[term] for term in part.missing)
+    return found and _true(part.filter, world)
+
+
+def _true(expression: Expression, world: dict[Expression, bool]) -> bool:
+    match expression:
+        case No(inner):
+            return not _true(inner, world)
+        case All(parts):
+            return all(_true(part, world) for part in parts)
+        case Some(parts):
+            return any(_true(part, world) for part in parts)
+    return world[expression]
