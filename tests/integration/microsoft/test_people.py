@@ -32,7 +32,7 @@ def test_all_pages_and_the_others_are_listed_as_what_they_are(graph: GraphServer
         "sync_1@contoso.example": "no mailbox",
         "info@contoso.example": "disabled",
     }
-    assert graph.calls()["users"] == 7
+    assert 7 <= graph.calls()["users"] <= 9, "a page of seven for each call; one that breaks off is asked for again"
 
 
 def test_shared_mailboxes_by_choice(graph: GraphServer) -> None:
