@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import threading
+from contextlib import AbstractContextManager
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import redis
 import structlog
 
 from archiver.config import Settings
-from archiver.db import Database, make_engine
+from archiver.db import Database, autocommit, make_engine
 from archiver.errors import NotReady
 from archiver.queue.connection import sync_client
 from archiver.secrets import Keyring, credentials_keyring
@@ -39,7 +40,11 @@ class ApiContext:
     def engine(self) -> Database:
         if self.settings.database_url is None:
             raise NotReady("postgres is not running")
-        return make_engine(self.settings.database_url.get_secret_value(), "web", pool_size=_POOL_SIZE)
+        return make_engine(self.settings.database_url.get_secret_value(), "web", pool_size=_POOL_SIZE, keep_plans=True)
+
+    def reading(self) -> AbstractContextManager[Any]:
+        """A connection for statements that change nothing."""
+        return autocommit(self.engine)
 
     @cached_property
     def redis(self) -> redis.Redis:

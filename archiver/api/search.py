@@ -79,7 +79,7 @@ def count_facets(
 @router.get("/suggestions")
 def suggest(who: Searcher, context: Context, prefix: Annotated[str, Query(max_length=200)]) -> Page[Suggestion]:
     """Addresses, mailboxes and folders that begin like this."""
-    with context.engine.connect() as connection:
+    with context.reading() as connection:
         return Page(items=suggestions.suggest(connection, scope_of(connection, who), prefix))
 
 
@@ -90,7 +90,7 @@ def _search(
         where = ZoneInfo(zone)
     except (ValueError, OSError, KeyError):
         raise UsageError(f"zone: there is no time zone {zone!r}") from None
-    with context.engine.connect() as connection:
+    with context.reading() as connection:
         scope = scope_of(connection, who)
     return context.search.search(query, scope, sort=sort, offset=offset, limit=limit, facets=facets, zone=where)
 

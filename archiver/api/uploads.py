@@ -60,7 +60,7 @@ def begin_upload(given: NewUpload, who: Ingester, context: Context) -> UploadSha
 @router.get("")
 def list_uploads(who: Ingester, context: Context) -> Page[UploadShape]:
     """Your own."""
-    with context.engine.connect() as connection:
+    with context.reading() as connection:
         return Page(items=[_shape(context, upload) for upload in uploads.listed(connection, who)])
 
 
@@ -121,12 +121,12 @@ def remove_upload(upload_id: UUID, who: Ingester, context: Context) -> None:
 
 
 def _load(context: ApiContext, who: Ingester, upload_id: UUID) -> Upload:
-    with context.engine.connect() as connection:
+    with context.reading() as connection:
         return uploads.load(connection, who, upload_id)
 
 
 def _check_room(context: ApiContext) -> None:
-    with context.engine.connect() as connection:
+    with context.reading() as connection:
         check_room(context.settings, connection)
 
 

@@ -37,14 +37,17 @@ _QUOTE_SIGN = re.compile(r"^> ?", re.MULTILINE)
 @router.get("/messages/{message_id}")
 def message_page(view: Viewed, message_id: UUID, q: str = "", part: str = "", show: str = "") -> Response:
     """`part=pane` gives the message alone, for scripts."""
-    detail, content = _read(view, message_id)
-    with view.context.engine.connect() as connection:
-        thread = messages.thread(connection, scope_of(connection, view.who), message_id)
-        read = texts.known_texts(connection, [bytes.fromhex(file.sha256) for file in content.attachments])
+    with view.context.reading() as connection:
+        scope = scope_of(connection, view.who)
+        detail = messages.detail(connection, scope, message_id)
+        thread = messages.around(connection, scope, detail.message)
+    message = detail.message
+    audit.record_look(view.context.engine, view.who, "message.read", "message", message_id)
+    content = message_content.read(view.context.archive, bytes.fromhex(message.sha256), message.size_bytes, "cid")
     values: dict[str, Any] = {
         "q": q[:2000],
         "detail": detail,
-        "message": detail.message,
+        "message": message,
         "content": content,
         "thread": thread,
         "people": _people(detail),
@@ -52,7 +55,7 @@ def message_page(view: Viewed, message_id: UUID, q: str = "", part: str = "", sh
         "passages": _passages(content.text),
         "files": [file for file in content.attachments if not (file.inline and file.content_id)],
         "image_types": IMAGE_TYPES,
-        "with_text": {sha256.hex() for sha256, known in read.items() if known.text_sha256 is not None},
+        "with_text": _with_text(view, content),
     }
     return view.page("message_pane.html" if part == "pane" else "message.html", **values)
 
@@ -95,7 +98,7 @@ def file_text(view: Viewed, message_id: UUID, number: int) -> Response:
     sha256, size = _visible(view, message_id)
     file = message_content.read_file(view.context.archive, sha256, size, number)
     audit.record_look(view.context.engine, view.who, "attachment.read", "message", message_id, number=number, name=file.name)
-    with view.context.engine.connect() as connection:
+    with view.context.reading() as connection:
         known = texts.known_texts(connection, [file.sha256]).get(file.sha256)
     shown, left = [], _PREVIEW_CHARS
     for page in texts.read_pages(view.context.archive, known) if known else ():
@@ -110,7 +113,7 @@ def file_text(view: Viewed, message_id: UUID, number: int) -> Response:
 @router.get("/messages/{message_id}/source")
 def source_page(view: Viewed, message_id: UUID) -> Response:
     """The original bytes as text."""
-    with view.context.engine.connect() as connection:
+    with view.context.reading() as connection:
         detail = messages.detail(connection, scope_of(connection, view.who), message_id)
     audit.record_look(view.context.engine, view.who, "message.read", "message", message_id, how="source")
     taken = bytearray()
@@ -121,17 +124,17 @@ def source_page(view: Viewed, message_id: UUID) -> Response:
 
 
 def _visible(view: View, message_id: UUID) -> tuple[bytes, int]:
-    with view.context.engine.connect() as connection:
+    with view.context.reading() as connection:
         return messages.visible_hash(connection, scope_of(connection, view.who), message_id)
 
 
-def _read(view: View, message_id: UUID) -> tuple[MessageDetail, Content]:
-    with view.context.engine.connect() as connection:
-        detail = messages.detail(connection, scope_of(connection, view.who), message_id)
-    audit.record_look(view.context.engine, view.who, "message.read", "message", message_id)
-    message = detail.message
-    content = message_content.read(view.context.archive, bytes.fromhex(message.sha256), message.size_bytes, "cid")
-    return detail, content
+def _with_text(view: View, content: Content) -> set[str]:
+    """Those of the files whose text the index has read."""
+    if not content.attachments:
+        return set()
+    with view.context.reading() as connection:
+        read = texts.known_texts(connection, [bytes.fromhex(file.sha256) for file in content.attachments])
+    return {sha256.hex() for sha256, known in read.items() if known.text_sha256 is not None}
 
 
 def _people(detail: MessageDetail) -> dict[str, list[Any]]:

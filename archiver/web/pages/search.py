@@ -83,7 +83,7 @@ def search_page(view: Viewed, q: Text = "", sort: str = "", page: int = 1, part:
 
 def _search(view: View, query: str, sort: str, page: int) -> Results:
     context = view.context
-    with context.engine.connect() as connection:
+    with context.reading() as connection:
         scope = scope_of(connection, view.who)
     found = context.search.search(
         query, scope, sort=sort, offset=(page - 1) * _PER_PAGE, limit=_PER_PAGE, facets=_FACETS, zone=view.zone
@@ -96,7 +96,7 @@ def _search(view: View, query: str, sort: str, page: int) -> Results:
 @router.get("/suggest")
 def suggest(view: Viewed, q: Text = "") -> JSONResponse:
     """What the word at the end may become."""
-    with view.context.engine.connect() as connection:
+    with view.context.reading() as connection:
         found = completions.complete(connection, scope_of(connection, view.who), q)
     return JSONResponse([{"text": one.text, "hint": view.t(f"hint.{one.hint}") if one.hint else ""} for one in found])
 
@@ -124,7 +124,7 @@ def export_selected(view: Posted, given: Form) -> Response:
     wanted = [UUID(name.removeprefix("id.")) for name in given if name.startswith("id.")][:_PER_PAGE]
     if not wanted:
         raise UsageError(view.t("search.selection"))
-    with view.context.engine.connect() as connection:
+    with view.context.reading() as connection:
         scope = scope_of(connection, view.who)
         for one in wanted:
             messages.visible_hash(connection, scope, one)  # raises for what they may not see
