@@ -25,7 +25,7 @@ from archiver.web.pages.base import Form, Posted, View, Viewed, own_path, see
 
 router = APIRouter(include_in_schema=False)
 
-_PER_PAGE = 50
+_PER_PAGE = 30
 _FACETS = ("year", "mailbox", "folder", "label", "sender", "domain", "type")
 _SHOWN = 8
 _MOST_QUERY = 2_000
