@@ -13,6 +13,7 @@ import structlog
 from archiver.config import Settings
 from archiver.db import Database, autocommit, make_engine
 from archiver.errors import NotReady
+from archiver.extract import Extractor
 from archiver.queue.connection import sync_client
 from archiver.secrets import Keyring, credentials_keyring
 from archiver.services.oidc import Provider, provider_of
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from archiver.store.archive import Archive
 
 _POOL_SIZE = 20
+_DRAWING_SECONDS = 20.0
 log = structlog.get_logger("api")
 
 
@@ -64,6 +66,11 @@ class ApiContext:
     def oidc(self) -> Provider:
         return provider_of(self.settings)
 
+    @cached_property
+    def drawing(self) -> Extractor:
+        """A process apart, with limits, in which pages of files are drawn."""
+        return Extractor(1, seconds=_DRAWING_SECONDS)
+
     @property
     def archive(self) -> Archive:
         with self._opening:
@@ -86,6 +93,8 @@ class ApiContext:
         self.exports_wanted.set()
         if self._archive is not None:
             self._archive.close()
+        if "drawing" in self.__dict__:
+            self.drawing.close()
         if "redis" in self.__dict__:
             self.redis.close()
         if "engine" in self.__dict__:

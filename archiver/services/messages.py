@@ -174,7 +174,7 @@ def thread(
     return [MessageRow(*row) for row in connection.execute(text(_conversation(scope, which, "ASC")), values).all()]
 
 
-def around(connection: Connection, scope: Scope, message: MessageRow, each: int = 20) -> Around:
+def around(connection: Connection, scope: Scope, message: MessageRow, each: int = 100) -> Around:
     """A message that the scope sees, among those of its conversation that come just before and after it."""
     if message.thread_id is None:
         return Around([message], is_first=True, is_last=True)

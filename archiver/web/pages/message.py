@@ -55,6 +55,7 @@ def message_page(view: Viewed, message_id: UUID, q: str = "", part: str = "", sh
         "passages": _passages(content.text),
         "files": [file for file in content.attachments if not (file.inline and file.content_id)],
         "image_types": IMAGE_TYPES,
+        "is_pdf": _is_pdf,
         "with_text": _with_text(view, content),
     }
     return view.page("message_pane.html" if part == "pane" else "message.html", **values)
@@ -92,22 +93,49 @@ def show_file(view: Viewed, message_id: UUID, number: int) -> Response:
     return Response(file.data, media_type=file.content_type, headers=headers)
 
 
+@router.get("/messages/{message_id}/files/{number}/pages/{page}")
+def draw_page(view: Viewed, message_id: UUID, number: int, page: int) -> Response:
+    """A page of a PDF as a picture, drawn in a process of its own. Nothing of the file itself gets to the browser."""
+    sha256, size = _visible(view, message_id)
+    file = message_content.read_file(view.context.archive, sha256, size, number)
+    audit.record_look(view.context.engine, view.who, "attachment.read", "message", message_id, number=number, page=page)
+    picture = view.context.drawing.draw(file.data, page)
+    if not picture.png:
+        raise NotFound(picture.reason or f"attachment {number} has no page {page}")
+    headers = {**_FRAME_HEADERS, "Content-Security-Policy": "sandbox; default-src 'none'; img-src 'self'"}
+    return Response(picture.png, media_type="image/png", headers=headers)
+
+
 @router.get("/messages/{message_id}/files/{number}/text")
-def file_text(view: Viewed, message_id: UUID, number: int) -> Response:
-    """What the index has read in a file, page by page. Nothing of the file itself gets to the browser."""
+def file_text(view: Viewed, message_id: UUID, number: int, page: int = 1) -> Response:
+    """What is in a file, without opening it: a PDF drawn page by page, and what the index has read."""
     sha256, size = _visible(view, message_id)
     file = message_content.read_file(view.context.archive, sha256, size, number)
     audit.record_look(view.context.engine, view.who, "attachment.read", "message", message_id, number=number, name=file.name)
     with view.context.reading() as connection:
         known = texts.known_texts(connection, [file.sha256]).get(file.sha256)
+    drawn = view.context.drawing.draw(file.data, 0) if _is_pdf(file.content_type, file.name) else None
+    has_pages = drawn is not None and drawn.pages > 0
     shown, left = [], _PREVIEW_CHARS
-    for page in texts.read_pages(view.context.archive, known) if known else ():
-        shown.append((page.file, page.number, page.text[:left]))
-        left -= len(page.text)
+    for one in texts.read_pages(view.context.archive, known) if known else ():
+        if has_pages and one.number != page:
+            continue
+        shown.append((one.file, one.number, one.text[:left]))
+        left -= len(one.text)
         if left <= 0:
             break
-    values: dict[str, Any] = {"message_id": message_id, "number": number, "file": file, "pages": shown, "is_cut": left <= 0}
-    return view.page("file_text.html", **values, reason=known.reason if known else None, is_read=known is not None)
+    values: dict[str, Any] = {
+        "message_id": message_id,
+        "number": number,
+        "file": file,
+        "pages": shown,
+        "is_cut": left <= 0,
+        "drawn": drawn if has_pages else None,
+        "page": page,
+        "reason": (known.reason if known else None) or (drawn.reason if drawn else None),
+        "is_read": known is not None,
+    }
+    return view.page("file_text.html", **values)
 
 
 @router.get("/messages/{message_id}/source")
@@ -121,6 +149,10 @@ def source_page(view: Viewed, message_id: UUID) -> Response:
         taken += piece[: _SOURCE_BYTES - len(taken)]  # all pieces are read: damage anywhere is noticed
     shown = bytes(taken).decode("utf-8", "replace")
     return view.page("message_source.html", message=detail.message, source=shown, is_cut=detail.message.size_bytes > len(taken))
+
+
+def _is_pdf(content_type: str, name: str) -> bool:
+    return content_type == "application/pdf" or name.lower().endswith(".pdf")
 
 
 def _visible(view: View, message_id: UUID) -> tuple[bytes, int]:

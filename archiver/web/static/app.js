@@ -227,7 +227,7 @@ if (box) {
   }, true);
 }
 
-// --- selection, the years to brush, and other small things
+// --- selection, the bars to brush, and other small things
 
 function arrange() {
   const selected = $("#selected");
@@ -238,25 +238,26 @@ function arrange() {
     $(".hits").classList.toggle("selecting", count > 0);
     $("#selected-count").textContent = String(count);
   }
-  const years = $(".histogram");
-  if (years && !years.dataset.ready) {
-    years.dataset.ready = "yes";
-    let from = null;
-    const yearAt = (event) => event.target.closest("a")?.dataset.year;
-    const paint = (one, other) => $$("a", years).forEach((bar) => {
-      const [low, high] = [Math.min(one, other), Math.max(one, other)];
-      bar.classList.toggle("in", one !== null && bar.dataset.year >= low && bar.dataset.year <= high);
+  const histogram = $(".histogram");
+  if (histogram && !histogram.dataset.ready) {
+    histogram.dataset.ready = "yes";
+    const bars = $$("a", histogram);
+    let begun = -1;
+    const barAt = (event) => bars.indexOf(event.target.closest("a"));
+    histogram.addEventListener("pointerdown", (event) => { begun = barAt(event); event.preventDefault(); });
+    histogram.addEventListener("pointermove", (event) => {
+      const now = barAt(event);
+      if (begun < 0 || now < 0) return;
+      bars.forEach((bar, n) => bar.classList.toggle("in", n >= Math.min(begun, now) && n <= Math.max(begun, now)));
     });
-    years.addEventListener("pointerdown", (event) => { from = yearAt(event); event.preventDefault(); });
-    years.addEventListener("pointermove", (event) => { if (from && yearAt(event)) paint(from, yearAt(event)); });
-    years.addEventListener("pointerup", (event) => {
-      const to = yearAt(event);
-      if (from && to && from !== to) {
-        const [low, high] = [Math.min(from, to), Math.max(from, to)];
-        box.value = `${years.dataset.base} after:${low}-01-01 before:${Number(high) + 1}-01-01`.trim();
+    histogram.addEventListener("pointerup", (event) => {
+      const ended = barAt(event);
+      if (begun >= 0 && ended >= 0 && begun !== ended) {
+        const [low, high] = [bars[Math.min(begun, ended)], bars[Math.max(begun, ended)]];
+        box.value = `${histogram.dataset.base} after:${low.dataset.from} before:${high.dataset.to}`.trim();
         show(address(box.value), { push: true });
       }
-      from = null;
+      begun = -1;
     });
   }
 }
