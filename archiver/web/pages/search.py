@@ -16,7 +16,7 @@ from starlette.background import BackgroundTask
 
 from archiver.errors import UsageError
 from archiver.search.query.errors import QueryError
-from archiver.services import audit, completions, messages, saved_searches
+from archiver.services import audit, messages, saved_searches, suggestions
 from archiver.services.access import scope_of
 from archiver.services.export import export
 from archiver.services.principal import Right
@@ -100,7 +100,7 @@ def _search(view: View, query: str, sort: str, page: int) -> Results:
 def suggest(view: Viewed, q: Text = "") -> JSONResponse:
     """What the word at the end may become."""
     with view.context.reading() as connection:
-        found = completions.complete(connection, scope_of(connection, view.who), q)
+        found = suggestions.complete(connection, scope_of(connection, view.who), q)
     return JSONResponse([{"text": one.text, "hint": view.t(f"hint.{one.hint}") if one.hint else ""} for one in found])
 
 

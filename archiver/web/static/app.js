@@ -47,8 +47,10 @@ async function show(url, { push = false, keep = false } = {}) {
     document.title = `${new URL(url).searchParams.get("q") || "Archiver"} · Archiver`;
     if (!keep) $("#list").scrollTop = 0;
     arrange();
+    return true;
   } catch (error) {
     if (error.name !== "AbortError") location.href = url;
+    return false;
   } finally {
     clearTimeout(slow);
     $("#list")?.classList.remove("skeleton");
@@ -59,7 +61,9 @@ if (panes && box) {
   let first = true;
   box.addEventListener("input", () => {
     clearTimeout(typing);
-    typing = setTimeout(() => { show(address(box.value.trim()), { push: first }); first = false; }, 60);
+    typing = setTimeout(async () => {
+      if (await show(address(box.value.trim()), { push: first })) first = false; // an answer overtaken by a key is no step
+    }, 60);
   });
   $("form.search").addEventListener("submit", (event) => {
     event.preventDefault();
@@ -70,6 +74,7 @@ if (panes && box) {
   });
   addEventListener("popstate", () => {
     if (location.pathname !== "/") return location.reload();
+    first = true;
     box.value = new URL(location.href).searchParams.get("q") ?? "";
     show(location.href);
     return undefined;
