@@ -112,7 +112,8 @@ def record_listing(
 
 def record_skipped(connection: Connection, mailbox_id: UUID, skipped: Sequence[tuple[str, str, str]]) -> None:
     """(provider key, folder, rule) each. What a rule leaves out is a failure no more."""
-    rows = [{"k": key, "f": folder, "r": rule} for key, folder, rule in sorted(set(skipped))]
+    once = {key: {"k": key, "f": folder, "r": rule} for key, folder, rule in skipped}
+    rows = [once[key] for key in sorted(once)]
     connection.execute(
         text(
             "INSERT INTO skipped_messages (mailbox_id, provider_key, folder, rule)"
