@@ -20,6 +20,12 @@ _LIST = """
     WHERE NOT EXISTS (SELECT 1 FROM message_copies c WHERE c.mailbox_id = :mailbox AND c.provider_key = key)
     ON CONFLICT DO NOTHING"""
 
+_RECORD = text("""
+    WITH replaced AS (DELETE FROM unaccounted_keys WHERE mailbox_id = :mailbox AND folder = :folder AND NOT :more)
+    INSERT INTO folder_listings (mailbox_id, folder, listed) VALUES (:mailbox, :folder, :listed)
+    ON CONFLICT (mailbox_id, folder) DO UPDATE SET listed_at = now(),
+        listed = excluded.listed + CASE WHEN :more THEN folder_listings.listed ELSE 0 END""")
+
 _ANY_UNACCOUNTED = text("SELECT EXISTS (SELECT 1 FROM unaccounted_keys WHERE mailbox_id = :mailbox)")
 
 _ACCOUNT = text("""
@@ -99,23 +105,15 @@ def record_listing(
 ) -> None:
     """A listing replaces the one before; one that is continued adds to it."""
     values = {"mailbox": mailbox_id, "folder": folder}
-    if not is_continued:
-        connection.execute(text("DELETE FROM unaccounted_keys WHERE mailbox_id = :mailbox AND folder = :folder"), values)
+    connection.execute(_RECORD, {**values, "listed": len(keys), "more": is_continued})
     if keys:
         _Listed(connection, keys).execute(_LIST, values)
-    connection.execute(
-        text(
-            "INSERT INTO folder_listings (mailbox_id, folder, listed) VALUES (:mailbox, :folder, :listed)"
-            " ON CONFLICT (mailbox_id, folder) DO UPDATE SET listed_at = now(), listed = excluded.listed"
-            " + CASE WHEN :more THEN folder_listings.listed ELSE 0 END"
-        ),
-        {**values, "listed": len(keys), "more": is_continued},
-    )
 
 
 def record_skipped(connection: Connection, mailbox_id: UUID, skipped: Sequence[tuple[str, str, str]]) -> None:
     """(provider key, folder, rule) each. What a rule leaves out is a failure no more."""
-    rows = [{"k": key, "f": folder, "r": rule} for key, folder, rule in sorted(set(skipped))]
+    once = {key: {"k": key, "f": folder, "r": rule} for key, folder, rule in skipped}
+    rows = [once[key] for key in sorted(once)]
     connection.execute(
         text(
             "INSERT INTO skipped_messages (mailbox_id, provider_key, folder, rule)"
