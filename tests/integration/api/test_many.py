@@ -17,7 +17,7 @@ from tests.integration.api.conftest import Client, Company
 
 _BATCH = 200
 _PAGE_BYTES = 200_000
-SIZES = [pytest.param(500, 250), pytest.param(50_000, 5_000, marks=pytest.mark.chaos)]
+SIZES = [pytest.param(500, 250), pytest.param(50_000, 5_000, marks=[pytest.mark.chaos, pytest.mark.timeout(1800)])]
 
 
 @pytest.mark.parametrize(("hits", "answers"), SIZES)
