@@ -45,7 +45,7 @@ def gather(batches: Iterator[Batch]) -> Gathered:
 
 def _is_plain(batch: Batch) -> bool:
     """The order of changes matters, and a long listing is work enough."""
-    return not batch.changes and (batch.listing is None or len(batch.listing.provider_keys) < _SMALL_LISTING)
+    return not batch.changes and sum(len(listing.provider_keys) for listing in batch.listings) < _SMALL_LISTING
 
 
 def _size(message: RawMessage) -> int:
@@ -53,7 +53,7 @@ def _size(message: RawMessage) -> int:
 
 
 def join(batches: Sequence[Batch]) -> Batch:
-    """As one, without the listings."""
+    """As one."""
     if len(batches) == 1:
         return batches[0]
     state: dict[str, Json] = {}
@@ -64,5 +64,6 @@ def join(batches: Sequence[Batch]) -> Batch:
         changes=tuple(change for batch in batches for change in batch.changes),
         skipped=tuple(skipped for batch in batches for skipped in batch.skipped),
         failed=tuple(failed for batch in batches for failed in batch.failed),
+        listings=tuple(listing for batch in batches for listing in batch.listings),
         state=state,
     )

@@ -24,7 +24,7 @@ from archiver.store.errors import StoreUnavailable
 from archiver.store.journal import Origin
 from archiver.sync import ledger, sessions
 from archiver.sync.sessions import Slice
-from connectors.base import Batch, ChangeKind, Connector, CopyChange, MailboxRef
+from connectors.base import Batch, ChangeKind, Connector, CopyChange, FolderListing, MailboxRef
 from workers.gathering import join
 from workers.work import HEARTBEAT_SECONDS, ConnectorContext, Watch, Work
 
@@ -125,20 +125,22 @@ class MailboxSlice:
 
     def _tells_what_is_gone(self, batch: Batch) -> bool:
         """A part of a listing says nothing about the rest; and at first nothing is held that could be gone."""
-        return batch.listing is not None and batch.listing.is_whole and bool(self.loaded.state)
+        return bool(self.loaded.state) and any(listing.is_whole for listing in batch.listings)
 
     def _store_differences(self, batch: Batch) -> None:
         """Before the batch itself, so that its state is true in the end."""
         if self._tells_what_is_gone(batch):
-            for changes in self._differences(batch):
-                self._store([Batch(changes=changes)])
+            told = {fit_key(change.provider_key) for change in batch.changes}
+            for listing in batch.listings:
+                if listing.is_whole:
+                    for changes in self._differences(listing, told):
+                        self._store([Batch(changes=changes)])
 
-    def _differences(self, batch: Batch) -> Iterator[tuple[CopyChange, ...]]:
-        assert batch.listing is not None
-        told = {fit_key(change.provider_key) for change in batch.changes}
+    def _differences(self, listing: FolderListing, told: set[str]) -> Iterator[tuple[CopyChange, ...]]:
+        """`told`: keys whose changes the connector has told itself."""
         with self.work.engine.begin() as connection:
-            keys = FittedKeys(batch.listing.provider_keys)
-            folder = batch.listing.folder[:MAX_FOLDER_CHARS]
+            keys = FittedKeys(listing.provider_keys)
+            folder = listing.folder[:MAX_FOLDER_CHARS]
             found = ledger.differences(connection, self.held.mailbox_id, folder, keys, VERSION_MARK)
         changes = [CopyChange(ChangeKind.GONE, key) for key in found.gone if key not in told]
         changes += [CopyChange(ChangeKind.BACK, key) for key in found.back if key not in told]
@@ -149,7 +151,7 @@ class MailboxSlice:
         if not batches:
             return
         fence, batch = Fence(self.held.session_id, self.held.number), join(batches)
-        self.work.ingest.store_batch(self.origin, batch, fence, also=lambda connection, _: self._book(connection, batches))
+        self.work.ingest.store_batch(self.origin, batch, fence, also=lambda connection, _: self._book(connection, batch))
         self.context.progress()
         for message in batch.messages:
             if message.path is not None:
@@ -161,15 +163,13 @@ class MailboxSlice:
         if free < wanted:
             raise StoreUnavailable(f"only {free >> 20:,} MiB are free, less than DISK_MIN_FREE_BYTES ({wanted >> 20:,} MiB)")
 
-    def _book(self, connection: Connection, batches: list[Batch]) -> None:
-        """The ledger's lines commit with the batches that they belong to."""
-        skipped = [(fit_key(item.provider_key), item.folder, item.rule) for batch in batches for item in batch.skipped]
-        if skipped:
-            ledger.record_skipped(connection, self.held.mailbox_id, skipped)
-        for listing in (batch.listing for batch in batches):
-            if listing is not None:
-                keys, more = FittedKeys(listing.provider_keys), listing.is_continued
-                ledger.record_listing(connection, self.held.mailbox_id, listing.folder, keys, is_continued=more)
+    def _book(self, connection: Connection, batch: Batch) -> None:
+        """The ledger's lines commit with the batch that they belong to."""
+        if batch.skipped:
+            lines = [(fit_key(item.provider_key), item.folder, item.rule) for item in batch.skipped]
+            ledger.record_skipped(connection, self.held.mailbox_id, lines)
+        listings = [ledger.Listing(one.folder, FittedKeys(one.provider_keys), one.is_continued) for one in batch.listings]
+        ledger.record_listings(connection, self.held.mailbox_id, listings)
 
     def is_over(self) -> bool:
         """The slice has had its time and somebody waits, or the process is stopping."""

@@ -13,7 +13,7 @@ from workers.gathering import gather, join
 
 def batch(*keys: str, size: int = 10) -> Batch:
     messages = tuple(RawMessage(key, b"x" * size) for key in keys)
-    return Batch(messages, listing=FolderListing(keys[0], keys), state={"at": keys[-1]})
+    return Batch(messages, listings=(FolderListing(keys[0], keys),), state={"at": keys[-1]})
 
 
 def test_small_batches_go_together_until_they_are_enough() -> None:
@@ -33,7 +33,7 @@ def test_small_batches_go_together_until_they_are_enough() -> None:
         batch(*(f"{number}" for number in range(60))),
         batch("large", size=BATCH_BYTES // 2),
         Batch(changes=(CopyChange(ChangeKind.GONE, "a"),)),
-        Batch(listing=FolderListing("INBOX", tuple(map(str, range(2000))))),
+        Batch(listings=(FolderListing("INBOX", tuple(map(str, range(2000)))),)),
     ],
     ids=["many messages", "many bytes", "changes", "a long listing"],
 )
@@ -60,4 +60,5 @@ def test_joined_they_say_the_same() -> None:
     assert [message.provider_key for message in joined.messages] == ["a", "b"]
     assert joined.state == {"x": None, "y": 2, "z": 3}
     assert (joined.skipped, joined.failed) == (one.skipped, two.failed)
+    assert [listing.folder for listing in join([batch("a"), batch("b")]).listings] == ["a", "b"]
     assert join([one]) is one
