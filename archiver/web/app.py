@@ -5,12 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
-from fastapi.staticfiles import StaticFiles
-from fastapi.templating import Jinja2Templates
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from archiver import __version__
@@ -23,11 +20,12 @@ from archiver.logs import get_logger
 from archiver.services.health import Health, check_parts, job_figures
 from archiver.services.overview import index_figures
 from archiver.web.around import Around
+from archiver.web.assets import FOLDER, KeptFiles, static_path
 from archiver.web.metrics import Metrics
 from archiver.web.pages import errors
+from archiver.web.pages.base import templates
 from archiver.web.pages.router import pages
 
-_HERE = Path(__file__).parent
 _HEALTH_KEPT_SECONDS = 2.0
 _EXPORT_GRACE_SECONDS = 2.0
 """An export that takes longer is begun again by the next process."""
@@ -54,7 +52,6 @@ class Readiness:
 
 def create_app(settings: Settings) -> FastAPI:
     metrics, readiness, context = Metrics(), Readiness(settings), ApiContext(settings)
-    templates = Jinja2Templates(_HERE / "templates")
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -74,7 +71,7 @@ def create_app(settings: Settings) -> FastAPI:
     errors.install(app)
     app.include_router(router)
     app.include_router(pages)
-    app.mount("/static", StaticFiles(directory=_HERE / "static"), name="static")
+    app.mount(static_path(), KeptFiles(directory=FOLDER), name="static")
 
     @app.get("/healthz")
     def healthz() -> PlainTextResponse:

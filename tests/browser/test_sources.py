@@ -25,6 +25,14 @@ def test_cards_say_how_each_source_stands(page: Page) -> None:
     expect(page.locator("details", has_text="folder").first).to_contain_text("INBOX")
 
 
+def test_every_script_is_loaded_once_and_kept(page: Page, site: Site) -> None:
+    scripts: list[str] = []
+    page.on("response", lambda answer: scripts.append(answer.url) if answer.url.endswith(".js") else None)
+    page.goto("/sources", wait_until="networkidle")
+    assert len(scripts) == len({one.rpartition("/")[2] for one in scripts}) == 3, scripts
+    assert "immutable" in site.client.get(scripts[0]).headers["Cache-Control"]
+
+
 def test_wrong_values_are_refused_with_the_reason_and_nothing_typed_is_lost(page: Page) -> None:
     page.goto("/sources/add/imap")
     page.get_by_label("Name", exact=True).fill("Nowhere")

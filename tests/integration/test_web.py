@@ -12,6 +12,7 @@ from archiver.config import Settings, load_settings
 from archiver.stack.folder import DataFolder
 from archiver.stack.valkey import EmbeddedValkey
 from archiver.web.app import create_app
+from archiver.web.assets import static_path
 
 NOWHERE = {
     "DATABASE_URL": "postgresql://archiver:hunter2@127.0.0.1:1/archiver",
@@ -64,7 +65,7 @@ def test_it_says_which_part_is_missing(database_url: str, redis_url: str) -> Non
 
 def test_headers_that_protect_are_on_every_answer() -> None:
     web = client(load_settings(NOWHERE, Path("none")))
-    for path in ("/healthz", "/parts", "/static/archiver.css", "/no-such-page"):
+    for path in ("/healthz", "/parts", f"{static_path()}/archiver.css", "/no-such-page"):
         headers = web.get(path).headers
         assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
         assert headers["X-Content-Type-Options"] == "nosniff"

@@ -22,6 +22,7 @@ from archiver.services import sessions, users
 from archiver.services.principal import Principal, Right
 from archiver.services.users import User
 from archiver.web import formats
+from archiver.web.assets import static_path
 from archiver.web.catalogue import Texts, choose
 
 _HERE = Path(__file__).parents[1]
@@ -30,6 +31,7 @@ _PRIVATE = {"Cache-Control": "private, no-store"}
 
 templates = Jinja2Templates(_HERE / "templates")
 templates.env.trim_blocks = templates.env.lstrip_blocks = True
+templates.env.globals["static"] = static_path()
 templates.env.auto_reload = False  # a new version comes with a new process
 
 

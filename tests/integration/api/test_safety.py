@@ -18,6 +18,7 @@ from archiver.config import load_settings
 from archiver.logs import set_up_logs
 from archiver.models.states import Role
 from archiver.services.principal import Scope
+from archiver.web.assets import static_path
 from tests.integration.api.conftest import Client, Company, Served
 
 # --- API keys
@@ -245,7 +246,7 @@ def test_a_stop_finishes_what_is_under_way(company: Company, variables: dict[str
 
 
 @pytest.mark.parametrize(
-    "path", ["/api/v1/me", "/api/v1/first-start", "/api/v1/nothing", "/healthz", "/", "/static/archiver.css"]
+    "path", ["/api/v1/me", "/api/v1/first-start", "/api/v1/nothing", "/healthz", "/", f"{static_path()}/archiver.css"]
 )
 def test_headers_that_protect(company: Company, path: str) -> None:
     with company.client("alice") as client:
