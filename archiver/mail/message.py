@@ -38,9 +38,9 @@ class Message:
     def list_headers(self) -> dict[str, str]:
         """List-Id, List-Unsubscribe, …: lower-case name and value."""
         return {
-            name.decode("ascii"): unstructured(value[: limits.VALUE_CHARS], Defects())
+            name: unstructured(value[: limits.VALUE_CHARS], Defects())
             for name, value in self.fields
-            if name.startswith(b"list-")
+            if name.startswith("list-")
         }
 
     @property
