@@ -35,7 +35,7 @@ class Headers:
     bcc: tuple[Address, ...]
     reply_to: tuple[Address, ...]
     date: datetime | None
-    first_received: datetime | None
+    received: list[str]  # the `Received` fields as they stand, the last server first
     references: tuple[str, ...]
     in_reply_to: tuple[str, ...]
     list_id: str
@@ -48,6 +48,16 @@ class Headers:
     def author(self) -> Address | None:
         """Who wrote it: the first of From, else Sender."""
         return next(iter(self.from_ or self.sender), None)
+
+    @property
+    def first_received(self) -> datetime | None:
+        """When the last server on the way got it, which is what the first `Received` says. Worked out when asked for."""
+        for value in self.received[:_RECEIVED_LOOKED_AT]:
+            start = value.rfind(";") + 1
+            date = parse_date(header_text(value[start : start + limits.DATE_CHARS], Defects()))
+            if date is not None:
+                return date
+        return None
 
     @property
     def recipients(self) -> tuple[Address, ...]:
@@ -64,10 +74,10 @@ def headers_of(block: Block, defects: Defects) -> Headers:
     values: dict[str, str] = {}
     received: list[str] = []
     for name, value in block.fields:
+        if name not in _WANTED:
+            continue
         if name == "received":
             received.append(value)
-        elif name not in _WANTED:
-            continue
         elif name not in values:
             values[name] = value
         elif name in _ADDRESS_FIELDS:  # RFC 5322 allows one field; two say more than one
@@ -86,7 +96,7 @@ def headers_of(block: Block, defects: Defects) -> Headers:
         bcc=addresses.get("bcc", ()),
         reply_to=addresses.get("reply-to", ()),
         date=_date(get("date"), defects),
-        first_received=first_received(received),
+        received=received,
         references=message_ids(get("references", ""), defects),
         in_reply_to=message_ids(get("in-reply-to", ""), defects),
         list_id=_list_id(get("list-id", ""), defects),
@@ -135,16 +145,6 @@ def _date(value: str | None, defects: Defects) -> datetime | None:
     if date is None:
         defects.add("unreadable_date", text.strip())
     return date
-
-
-def first_received(values: list[str]) -> datetime | None:
-    """When the last server on the way got it, which is what the first `Received` says."""
-    for value in values[:_RECEIVED_LOOKED_AT]:
-        start = value.rfind(";") + 1
-        date = parse_date(header_text(value[start : start + limits.DATE_CHARS], Defects()))
-        if date is not None:
-            return date
-    return None
 
 
 def _list_id(value: str, defects: Defects) -> str:

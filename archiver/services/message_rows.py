@@ -43,7 +43,8 @@ class MessageRows:
 def describe(raw: Memory | Spooled | StoredMessage, sha256: bytes, received_at: datetime | None) -> MessageRows:
     message_id = message_uuid(sha256)
     headers = _headers(raw.read(0, min(raw.size, _HEADER_BYTES)), sha256)
-    dated = choose_date(headers.date, received_at, headers.first_received)
+    first_received = headers.first_received if received_at is None else None
+    dated = choose_date(headers.date, received_at, first_received)
     author = headers.author
     row = {
         "id": message_id,
@@ -53,8 +54,8 @@ def describe(raw: Memory | Spooled | StoredMessage, sha256: bytes, received_at: 
         "in_reply_to": next(iter(headers.in_reply_to), None),
         "reference_ids": headers.references,
         "sent_at": headers.date,
-        "received_at": received_at or headers.first_received,
-        "sort_at": sort_date(headers.date, received_at, headers.first_received) or _NO_DATE,
+        "received_at": received_at or first_received,
+        "sort_at": sort_date(headers.date, received_at, first_received) or _NO_DATE,
         "date_origin": _ORIGINS[dated.origin],
         "sender": _address(author) if author else None,
         "sender_name": (author.name or None) if author else None,
