@@ -19,7 +19,7 @@ _FAILED = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Flags:
     bulk: bool = False
     auto_reply: bool = False

@@ -19,7 +19,7 @@ from archiver.mail.words import unstructured
 PARSER_VERSION = 1  # rises when the same bytes give other values
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Message:
     """What a message says. Its text holds everything that can be searched apart from the content of attachments."""
 

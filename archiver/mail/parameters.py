@@ -10,6 +10,7 @@ from archiver.mail import charsets, limits
 from archiver.mail.defects import Defects
 from archiver.mail.words import decode_words, header_text, tidy
 
+_ONE = re.compile(r'\s*([\w.+-]+(?:/[\w.+-]+)?)\s*;\s*([\w-]{1,128})\s*=\s*(?:"([^"\\]*)"|([^\s;"]+))[;\s]*\Z')
 _BETWEEN = re.compile(r"[;\s]*")
 _NAME = re.compile(r'([^\s=;"]{1,128})\s*=\s*')
 _QUOTED = re.compile(r'"([^"\\]*(?:\\.[^"\\]*)*)(?:"|\Z)', re.DOTALL)
@@ -48,6 +49,10 @@ def _parse_usual(raw: str) -> Parametrised:
 
 def _parse(raw: str, defects: Defects) -> Parametrised:
     text = header_text(raw[:_VALUE_CHARS], defects)
+    one = _ONE.match(text)
+    if one is not None:
+        value, name, quoted, bare = one.groups()
+        return Parametrised(value.lower(), {name.lower(): _plain(bare or quoted, defects)})
     value, semicolon, _ = text.partition(";")
     if "(" in value:
         value = _COMMENT.sub("", value)
