@@ -16,7 +16,7 @@ from sqlalchemy import Connection, text
 
 from archiver.logs import get_logger
 from archiver.queue.jobs import SHORT_PAUSE_SECONDS, Later
-from archiver.services.ingest import BatchResult, Fence, TakenOver, load_origin
+from archiver.services.ingest import BatchResult, Fence, TakenOver
 from archiver.services.intake import MAX_FOLDER_CHARS
 from archiver.services.provider_keys import VERSION_MARK, FittedKeys, fit_key
 from archiver.services.sources import Source, load, open_source
@@ -35,20 +35,18 @@ _CHANGES_AT_ONCE = 5_000
 
 log = get_logger("mailbox")
 
-_DUE_DEAD_LETTERS = text(
-    "SELECT coalesce(payload->>'provider_key', provider_key) FROM dead_letters WHERE kind = 'message' AND mailbox_id = :id"
-    " AND discarded_at IS NULL AND next_try_at <= now() ORDER BY next_try_at LIMIT :most"
-)
 _SOMEBODY_WAITS = text("""
     SELECT EXISTS (SELECT 1 FROM outbox o WHERE o.queue = 'ingestion' AND o.id <> :row AND o.available_at <= now()
         AND (o.job <> 'process-mailbox' OR EXISTS (
             SELECT 1 FROM sync_session_mailboxes m WHERE m.session_id = o.session_id AND m.state = 'queued'
             AND m.mailbox_id = CAST(o.payload->'data'->>'mailbox_id' AS uuid))))""")
 
-_LOAD = text(
-    "SELECT sync_state, failures > 0 OR next_due_at IS NOT NULL OR status_message IS NOT NULL AS has_failed"
-    " FROM mailboxes WHERE id = :id"
-)
+_LOAD = text("""
+    SELECT source_id, address, display_name, provider_id, sync_state,
+        failures > 0 OR next_due_at IS NOT NULL OR status_message IS NOT NULL AS has_failed,
+        ARRAY(SELECT coalesce(payload->>'provider_key', provider_key) FROM dead_letters WHERE kind = 'message'
+              AND mailbox_id = :id AND discarded_at IS NULL AND next_try_at <= now() ORDER BY next_try_at LIMIT :most) AS due
+    FROM mailboxes WHERE id = :id""")
 _SET_TOTAL = text("UPDATE sync_session_mailboxes SET total = :total WHERE session_id = :session AND mailbox_id = :mailbox")
 _SET_MISSING = text(
     "UPDATE sync_session_mailboxes SET missing = :missing WHERE session_id = :session AND mailbox_id = :mailbox"
@@ -69,12 +67,11 @@ class LoadedMailbox:
 
 
 def load_mailbox(connection: Connection, mailbox_id: UUID) -> LoadedMailbox:
-    origin = load_origin(connection, mailbox_id)
-    source = load(connection, origin.source_id)
+    row = connection.execute(_LOAD, {"id": mailbox_id, "most": _REFETCH_AT_MOST}).one()
+    source = load(connection, row.source_id)
     assert source is not None
-    row = connection.execute(_LOAD, {"id": mailbox_id}).one()
-    due = list(connection.execute(_DUE_DEAD_LETTERS, {"id": mailbox_id, "most": _REFETCH_AT_MOST}).scalars())
-    return LoadedMailbox(source, origin, dict(row.sync_state), row.has_failed, due)
+    origin = Origin(source.id, source.kind, source.name, mailbox_id, row.address, row.display_name, row.provider_id)
+    return LoadedMailbox(source, origin, dict(row.sync_state), row.has_failed, row.due)
 
 
 @dataclass(slots=True)
@@ -256,7 +253,7 @@ def opened(work: Work, held: Slice, loaded: LoadedMailbox) -> Iterator[MailboxSl
     told = _Told(work, held)
     context = ConnectorContext(work, loaded.source, work.settings.slice_seconds, told.progress)
     connector = open_source(loaded.source, work.keyring, context)
-    with Watch(connector, context, work.settings.connector_idle_seconds) as watch:
+    with work.watchman.over(connector, context, work.settings.connector_idle_seconds) as watch:
         yield MailboxSlice(work, held, loaded, connector, context, watch, time.monotonic())
 
 

@@ -157,12 +157,14 @@ class _Transaction:
 
     def run(self, intake: Intake) -> BatchResult:
         with self.sql:
-            self._check_fence()
+            fence = self.sql.send(sql.FENCE, slice=self.fence.slice) if self.fence else None
             keys = {item.key for item in intake.items} | {fit_key(change.provider_key) for change in self.batch.changes}
             mailbox = self.sql.send(sql.HOLD_MAILBOX)
             copies_known = self.sql.send(sql.FIND_COPIES, keys=sql.rows(sorted(keys))) if keys else None
             hashes = {item.sha256 for item in intake.items}
             messages_known = self.sql.send(sql.FIND_MESSAGES, hashes=sql.hashes(hashes)) if hashes else None
+            if fence is not None and not self.sql.fetch(fence):
+                raise TakenOver(f"the mailbox {self.origin.address} is in other hands (session {self.run_id})")
             if not self.sql.fetch(mailbox):
                 raise UsageError(f"there is no mailbox {self.origin.mailbox_id}")
             known = {row.provider_key: row for row in self.sql.fetch(copies_known)} if copies_known else {}
@@ -186,12 +188,6 @@ class _Transaction:
         if self.written and extended:
             sql.record_pack(self.connection, self.written, self.sql.fetch(extended))
         return result
-
-    def _check_fence(self) -> None:
-        if self.fence and not self.sql.ask(sql.FENCE, slice=self.fence.slice):
-            raise TakenOver(
-                f"the mailbox {self.origin.address} is in other hands (session {self.run_id}, slice {self.fence.slice})"
-            )
 
     def _store(self, intake: Intake, copies: list[Item], changes: list[Change], rows_known: set[bytes]) -> int:
         """Postgres works on the rows while we write the bytes; the commit comes after both."""

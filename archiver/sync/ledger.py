@@ -20,6 +20,12 @@ _LIST = """
     WHERE NOT EXISTS (SELECT 1 FROM message_copies c WHERE c.mailbox_id = :mailbox AND c.provider_key = key)
     ON CONFLICT DO NOTHING"""
 
+_RECORD = text("""
+    WITH replaced AS (DELETE FROM unaccounted_keys WHERE mailbox_id = :mailbox AND folder = :folder AND NOT :more)
+    INSERT INTO folder_listings (mailbox_id, folder, listed) VALUES (:mailbox, :folder, :listed)
+    ON CONFLICT (mailbox_id, folder) DO UPDATE SET listed_at = now(),
+        listed = excluded.listed + CASE WHEN :more THEN folder_listings.listed ELSE 0 END""")
+
 _ANY_UNACCOUNTED = text("SELECT EXISTS (SELECT 1 FROM unaccounted_keys WHERE mailbox_id = :mailbox)")
 
 _ACCOUNT = text("""
@@ -99,18 +105,9 @@ def record_listing(
 ) -> None:
     """A listing replaces the one before; one that is continued adds to it."""
     values = {"mailbox": mailbox_id, "folder": folder}
-    if not is_continued:
-        connection.execute(text("DELETE FROM unaccounted_keys WHERE mailbox_id = :mailbox AND folder = :folder"), values)
+    connection.execute(_RECORD, {**values, "listed": len(keys), "more": is_continued})
     if keys:
         _Listed(connection, keys).execute(_LIST, values)
-    connection.execute(
-        text(
-            "INSERT INTO folder_listings (mailbox_id, folder, listed) VALUES (:mailbox, :folder, :listed)"
-            " ON CONFLICT (mailbox_id, folder) DO UPDATE SET listed_at = now(), listed = excluded.listed"
-            " + CASE WHEN :more THEN folder_listings.listed ELSE 0 END"
-        ),
-        {**values, "listed": len(keys), "more": is_continued},
-    )
 
 
 def record_skipped(connection: Connection, mailbox_id: UUID, skipped: Sequence[tuple[str, str, str]]) -> None:
