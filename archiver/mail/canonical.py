@@ -16,11 +16,8 @@ _VOLATILE = (
     rb"|claws-[^:\n]*|sylpheed-[^:\n]*|pm-[^:\n]*|apple-[^:\n]*|uniform-type-identifier|universally-unique-identifier"
     rb"|mail-created-date|remote-attachments)|xref|status|content-length|lines|delivery-status)[ \t]*:"
 )
-_FIRST_VOLATILE = re.compile(_VOLATILE)
-_LATER_VOLATILE = re.compile(rb"\n" + _VOLATILE)
-_FOLDED = frozenset((b" ", b"\t"))
-_POSTMARK = re.compile(rb">?From [^\n]*(?:\n|\Z)")
-_LINES = re.compile(rb"[^\n]*\n?")
+_ANY_VOLATILE = re.compile(rb"\n" + _VOLATILE)
+_VOLATILE_FIELD = re.compile(rb"(?<=\n)" + _VOLATILE + rb"[^\n]*(?:\n[ \t][^\n]*)*\n?")
 _QUOTED_FROM = re.compile(rb"(?m)^>{1,8}(?=From )")
 _QUOTED_FROM_BYTES = 13  # of the longest form that is looked for
 _NEWLINES = b"\n" * (64 << 10)
@@ -110,17 +107,10 @@ class Canonical:
 
 def _lasting(header: bytes) -> bytes:
     """What counts of a header."""
-    postmark = _POSTMARK.match(header)
-    start = postmark.end() if postmark else 0
-    if _FIRST_VOLATILE.match(header, start) is None and _LATER_VOLATILE.search(header, start) is None:
-        return header[start:]
-    kept, dropping = [], False
-    for line in _LINES.findall(header, start):
-        if line[:1] not in _FOLDED:
-            dropping = _FIRST_VOLATILE.match(line) is not None
-        if not dropping:
-            kept.append(line)
-    return b"".join(kept)
+    if header.startswith((b"From ", b">From ")):
+        header = header.partition(b"\n")[2]
+    lines = b"\n" + header
+    return header if _ANY_VOLATILE.search(lines) is None else _VOLATILE_FIELD.sub(b"", lines)[1:]
 
 
 def canonical_sha256(raw: bytes) -> bytes:

@@ -15,6 +15,7 @@ Field = tuple[str, str]  # lower-case name, unfolded value
 BLANK = " \t\n\r\x0b\x0c"  # what `strip` takes off bytes; off text it takes more
 
 _LOOK_AHEAD = 50
+_ODD_STARTS = b"\xef\r\n>F"  # of a byte order mark, a line end, a postmark
 _END = re.compile(rb"\n\r?\n")
 _FOLD = re.compile(r"\n(?=[ \t])")
 _FIELD = re.compile(r"([!-9;-~]+)[ \t]*:(.*)")
@@ -60,9 +61,10 @@ def split_block(raw: bytes, defects: Defects, *, start: int = 0, end: int = -1, 
     end = len(raw) if end < 0 else end
     if start >= end:
         return Block([], end)
-    start = _after_leading_lines(raw, start, end, defects)
-    if raw.startswith((b"\n", b"\r\n"), start, end):  # no field at all, then the body
-        return Block([], start + (1 if raw[start] == 10 else 2))
+    if raw[start] in _ODD_STARTS:
+        start = _after_leading_lines(raw, start, end, defects)
+        if raw.startswith((b"\n", b"\r\n"), start, end):  # no field at all, then the body
+            return Block([], start + (1 if raw[start] == 10 else 2))
     found = _END.search(raw, start, min(end, start + limit))
     bare_cr = False
     if found is None:
