@@ -58,11 +58,11 @@ def read_message(raw: bytes) -> Message:
     defects = Defects()
     block = split_block(raw, defects)
     headers = headers_of(block, defects)
+    bulk, auto_reply, bounce = header_flags(block.fields, headers)
     is_reply = bool(headers.references or headers.in_reply_to) or is_reply_subject(headers.subject)
     body = Body(scan_parts(raw, block, defects), defects, is_reply)
     body.read()
     marked = body.text()
-    bulk, auto_reply, bounce = header_flags(block.fields, headers)
     return Message(
         headers=headers,
         fields=block.fields,
