@@ -15,7 +15,7 @@ from archiver.mail.words import field_bytes, header_text, tidy, unstructured
 _ADDRESS_FIELDS = frozenset({"from", "sender", "to", "cc", "bcc", "reply-to"})
 _WANTED = _ADDRESS_FIELDS | {
     "message-id", "subject", "date", "received", "references", "in-reply-to", "list-id", "content-type",
-    "content-disposition", "x-ms-has-attach", "auto-submitted", "precedence",
+    "content-disposition", "x-ms-has-attach",
 }  # fmt: skip
 _ID = re.compile(r"<([^<>\s]{1,998})>")
 _RECEIVED_LOOKED_AT = 10

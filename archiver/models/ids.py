@@ -12,7 +12,7 @@ _last = 0
 
 
 def uuid_of(value: int) -> UUID:
-    """What UUID(int=value) makes, in half the time: it checks which of its five arguments is given. 128 bits, please."""
+    """UUID(int=value) for a value that surely has 128 bits, in a third of the time: nothing is checked."""
     made = object.__new__(UUID)
     object.__setattr__(made, "int", value)
     object.__setattr__(made, "is_safe", SafeUUID.unknown)
