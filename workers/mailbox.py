@@ -16,7 +16,7 @@ from sqlalchemy import Connection, text
 
 from archiver.logs import get_logger
 from archiver.queue.jobs import SHORT_PAUSE_SECONDS, Later
-from archiver.services.ingest import BatchResult, Fence, TakenOver
+from archiver.services.ingest import Fence, TakenOver
 from archiver.services.intake import MAX_FOLDER_CHARS
 from archiver.services.provider_keys import VERSION_MARK, FittedKeys, fit_key
 from archiver.services.sources import Source, load, open_source
@@ -24,7 +24,8 @@ from archiver.store.errors import StoreUnavailable
 from archiver.store.journal import Origin
 from archiver.sync import ledger, sessions
 from archiver.sync.sessions import Slice
-from connectors.base import Batch, ChangeKind, Connector, CopyChange, MailboxRef
+from connectors.base import Batch, ChangeKind, Connector, CopyChange, FolderListing, MailboxRef
+from workers.gathering import join
 from workers.work import HEARTBEAT_SECONDS, ConnectorContext, Watch, Work
 
 _REFETCH_AT_MOST = 10_000
@@ -109,36 +110,52 @@ class MailboxSlice:
         """What was listed and neither came nor is explained: asked for once more."""
         yield from self.connector.refetch(self._ref, keys[:_REFETCH_AT_MOST])
 
-    def store(self, batch: Batch) -> BatchResult:
-        """A full listing also says what is gone at the source; that comes first, so that the state is true in the end."""
-        self._check_disk()
-        for changes in self._differences(batch):
-            self._store(Batch(changes=changes))
-        return self._store(batch)
+    def store(self, batches: list[Batch]) -> None:
+        """Together, in their order; what has changes comes after what was before it."""
+        if batches:
+            self._check_disk()
+        together: list[Batch] = []
+        for batch in batches:
+            if batch.changes or self._tells_what_is_gone(batch):
+                self._store(together)
+                together = []
+                self._store_differences(batch)
+            together.append(batch)
+        self._store(together)
 
-    def _differences(self, batch: Batch) -> Iterator[tuple[CopyChange, ...]]:
-        if batch.listing is None or not batch.listing.is_whole or not self.loaded.state:
-            return  # nothing is held yet; or a part of a listing, which says nothing about the rest
-        told = {fit_key(change.provider_key) for change in batch.changes}
+    def _tells_what_is_gone(self, batch: Batch) -> bool:
+        """A part of a listing says nothing about the rest; and at first nothing is held that could be gone."""
+        return bool(self.loaded.state) and any(listing.is_whole for listing in batch.listings)
+
+    def _store_differences(self, batch: Batch) -> None:
+        """Before the batch itself, so that its state is true in the end."""
+        if self._tells_what_is_gone(batch):
+            told = {fit_key(change.provider_key) for change in batch.changes}
+            for listing in batch.listings:
+                if listing.is_whole:
+                    for changes in self._differences(listing, told):
+                        self._store([Batch(changes=changes)])
+
+    def _differences(self, listing: FolderListing, told: set[str]) -> Iterator[tuple[CopyChange, ...]]:
+        """`told`: keys whose changes the connector has told itself."""
         with self.work.engine.begin() as connection:
-            keys = FittedKeys(batch.listing.provider_keys)
-            folder = batch.listing.folder[:MAX_FOLDER_CHARS]
+            keys = FittedKeys(listing.provider_keys)
+            folder = listing.folder[:MAX_FOLDER_CHARS]
             found = ledger.differences(connection, self.held.mailbox_id, folder, keys, VERSION_MARK)
         changes = [CopyChange(ChangeKind.GONE, key) for key in found.gone if key not in told]
         changes += [CopyChange(ChangeKind.BACK, key) for key in found.back if key not in told]
         for start in range(0, len(changes), _CHANGES_AT_ONCE):
             yield tuple(changes[start : start + _CHANGES_AT_ONCE])
 
-    def _store(self, batch: Batch) -> BatchResult:
-        fence = Fence(self.held.session_id, self.held.number)
-        result = self.work.ingest.store_batch(
-            self.origin, batch, fence, also=lambda connection, _: self._book(connection, batch)
-        )
+    def _store(self, batches: list[Batch]) -> None:
+        if not batches:
+            return
+        fence, batch = Fence(self.held.session_id, self.held.number), join(batches)
+        self.work.ingest.store_batch(self.origin, batch, fence, also=lambda connection, _: self._book(connection, batch))
         self.context.progress()
         for message in batch.messages:
             if message.path is not None:
                 message.path.unlink(missing_ok=True)
-        return result
 
     def _check_disk(self) -> None:
         """A full disk is met before it stops Postgres too."""
@@ -151,10 +168,8 @@ class MailboxSlice:
         if batch.skipped:
             lines = [(fit_key(item.provider_key), item.folder, item.rule) for item in batch.skipped]
             ledger.record_skipped(connection, self.held.mailbox_id, lines)
-        if batch.listing is not None:
-            listing, keys = batch.listing, FittedKeys(batch.listing.provider_keys)
-            mailbox_id, more = self.held.mailbox_id, batch.listing.is_continued
-            ledger.record_listing(connection, mailbox_id, listing.folder, keys, is_continued=more)
+        listings = [ledger.Listing(one.folder, FittedKeys(one.provider_keys), one.is_continued) for one in batch.listings]
+        ledger.record_listings(connection, self.held.mailbox_id, listings)
 
     def is_over(self) -> bool:
         """The slice has had its time and somebody waits, or the process is stopping."""
