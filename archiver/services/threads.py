@@ -16,6 +16,7 @@ from uuid import UUID
 from sqlalchemy import Connection, text
 
 from archiver.mail.threads import FALLBACK_DAYS, ThreadKeys, normalise_subject
+from archiver.models.ids import uuid_of
 from archiver.services import batch_sql as sql
 
 _MOST_PARENTS = 50
@@ -182,7 +183,7 @@ def _subject_key(normalised: str, *, is_reply: bool) -> UUID:
 
 
 def _hashed(value: str) -> UUID:
-    return UUID(bytes=hashlib.sha256(value.encode("utf-8", "replace")).digest()[:16])
+    return uuid_of(int.from_bytes(hashlib.sha256(value.encode("utf-8", "replace")).digest()[:16]))
 
 
 class _Components:
