@@ -111,7 +111,7 @@ class Settings(BaseModel):
     sync_frequency: Schedule = "* * * * *"
     ingestion_worker_concurrency: Annotated[int, Field(ge=1, le=200)] = 5
     reconcile_frequency: Schedule = "5m"
-    meili_indexing_batch: Annotated[int, Field(ge=1, le=10_000)] = 500
+    meili_indexing_batch: Annotated[int, Field(ge=1, le=10_000)] = 2_000
     indexing_processes: Annotated[int, Field(ge=1, le=64)] = max(1, min(4, (os.cpu_count() or 1) // 2))
     slice_seconds: Annotated[int, Field(ge=1, le=3600)] = 30
     sync_stale_minutes: Annotated[int, Field(ge=1, le=1440)] = 30

@@ -23,6 +23,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any, Final
 from uuid import UUID
 
@@ -160,7 +161,9 @@ def list_tokens(list_id: str) -> list[str]:
     return _distinct([token(list_id), token(list_id.partition(".")[0])])
 
 
-def people_tokens(address: str, name: str | None) -> list[str]:
+@lru_cache(maxsize=16384)
+def people_tokens(address: str, name: str | None) -> tuple[str, ...]:
+    """Of a person, who mostly comes again and again."""
     found = [token(address)] if "@" in address else []
     domain = address.rpartition("@")[2] if found else ""
     if domain:
@@ -168,7 +171,7 @@ def people_tokens(address: str, name: str | None) -> list[str]:
     found += words(address)
     if name:
         found += words(name)
-    return found
+    return tuple(found)
 
 
 def _order(at: datetime, message_id: UUID) -> int:
@@ -192,12 +195,13 @@ def _add_people(document: dict[str, Any], people: Iterable[Person]) -> None:
 def _add_copies(document: dict[str, Any], copies: Iterable[Copy]) -> None:
     found: dict[str, dict[str, None]] = {}
     for copy in copies:
-        found.setdefault("mailbox", {})[str(copy.mailbox_id)] = None
-        found.setdefault("source", {})[str(copy.source_id)] = None
-        found.setdefault("folder", {})[copy_token(copy.mailbox_id, copy.folder)] = None
+        mailbox = _id_text(copy.mailbox_id)
+        found.setdefault("mailbox", {})[mailbox] = None
+        found.setdefault("source", {})[_id_text(copy.source_id)] = None
+        found.setdefault("folder", {})[copy_token(mailbox, copy.folder)] = None
         found.setdefault("any_folder", {})[token(copy.folder)] = None
         for label in copy.labels:
-            found.setdefault("label", {})[copy_token(copy.mailbox_id, label)] = None
+            found.setdefault("label", {})[copy_token(mailbox, label)] = None
             found.setdefault("any_label", {})[token(label)] = None
     document.update({name: list(values) for name, values in found.items()})
 
@@ -281,6 +285,11 @@ def _merged(spans: Sequence[Span]) -> list[tuple[int, int]]:
         else:
             merged.append((span.start, span.end))
     return merged
+
+
+@lru_cache(maxsize=4096)
+def _id_text(mailbox_or_source: UUID) -> str:
+    return str(mailbox_or_source)
 
 
 def _distinct(values: Iterable[str]) -> list[str]:

@@ -13,8 +13,8 @@ from archiver.search.words import count_words
 
 POSITIONS: Final = 60_000
 _GAP: Final = 7
-_ASCII_SIGNS: Final = ".;,!?()[]{}|\n"
-_SENTENCE_SIGNS: Final = _ASCII_SIGNS + "。、，！？；：「」『』（）"
+_ASCII_SIGNS: Final = b".;,!?()[]{}|\n"
+_WIDE_SIGNS: Final = "。、，！？；：「」『』（）"
 _CHARS_PER_POSITION: Final = 6
 _OVERLAP_CHARS: Final = 400  # a phrase that lies on a cut is found in the next piece
 _SHORT: Final = POSITIONS // (_GAP + 1)
@@ -25,7 +25,11 @@ def positions(text: str) -> int:
     if len(text) <= _SHORT // 4:
         return len(text) * (_GAP + 1)
     is_ascii = text.isascii()
-    gaps = _GAP * sum(map(text.count, _ASCII_SIGNS if is_ascii else _SENTENCE_SIGNS)) + _GAP + 1
+    data = text.encode("utf-8", "replace")
+    signs = len(data) - len(data.translate(None, _ASCII_SIGNS))
+    if not is_ascii:
+        signs += sum(map(text.count, _WIDE_SIGNS))
+    gaps = _GAP * signs + _GAP + 1
     rough = gaps + (len(text) // 2 + 1 if is_ascii else len(text))  # in ASCII at least one sign lies between two words
     return rough if rough <= POSITIONS // 2 else gaps + count_words(text)
 

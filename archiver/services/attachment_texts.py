@@ -31,7 +31,8 @@ _LARGE_BYTES = 8 << 20
 _LARGEST_BYTES = 1 << 62
 _TEXT_CHARS = 4 << 20
 """What was found is stored when it has become this much."""
-_LOOK_FOR_LARGE_SECONDS = 10.0
+_LOOPS = ((1, _LARGE_BYTES + 1, _LARGEST_BYTES), (_MESSAGES, 0, _LARGE_BYTES), (_MESSAGES, 0, _LARGE_BYTES))
+"""Messages at a time, and of which size: one reads large ones; of the others one reads while the other one's texts arrive."""
 _PREFIX = "attachment-"
 _LEFT_BEHIND_SECONDS = 900.0
 
@@ -53,11 +54,14 @@ class AttachmentTexts:
         """Until no message waits for its attachments, or `should_stop`."""
         counts = Counts()
         self._clean_up()
-        with ThreadPoolExecutor(2, "attachments") as threads:
-            loops = [threads.submit(self._loop, should_stop, with_large) for with_large in (True, False)]
-            for loop in loops:
-                counts.add(loop.result())
-        return counts
+        with ThreadPoolExecutor(len(_LOOPS), "attachments") as threads:
+            while True:
+                round_ = Counts()
+                for loop in [threads.submit(self._loop, should_stop, *sizes) for sizes in _LOOPS]:
+                    round_.add(loop.result())
+                counts.add(round_)
+                if should_stop() or not round_.indexed:
+                    return counts
 
     def _clean_up(self) -> None:
         """Files of a process that was killed. They are mail: they must not stay."""
@@ -66,18 +70,10 @@ class AttachmentTexts:
                 if time.time() - path.stat().st_mtime > _LEFT_BEHIND_SECONDS:
                     path.unlink()
 
-    def _loop(self, should_stop: Callable[[], bool], with_large: bool) -> Counts:
-        indexer = Indexer(self._engine, self._archive, self._server, _MESSAGES)
+    def _loop(self, should_stop: Callable[[], bool], most: int, smallest: int, largest: int) -> Counts:
+        indexer = Indexer(self._engine, self._archive, self._server, most)
         counts = Counts()
-        looked = -_LOOK_FOR_LARGE_SECONDS
-        while not should_stop():
-            lease = None
-            if with_large and time.monotonic() - looked >= _LOOK_FOR_LARGE_SECONDS:
-                lease = indexer.lease_unread(1, _LARGE_BYTES + 1, _LARGEST_BYTES)
-                looked = looked if lease else time.monotonic()
-            lease = lease or indexer.lease_unread(_MESSAGES, 0, _LARGE_BYTES)
-            if lease is None:
-                break
+        while not should_stop() and (lease := indexer.lease_unread(most, smallest, largest)) is not None:
             try:
                 counts.add(self._read(indexer, lease, should_stop))
             except Stopped:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
+from uuid import UUID
 
 import orjson
 import psycopg
@@ -244,6 +245,11 @@ def _told(failure: psycopg.Error) -> DBAPIError:
 def hashes(found: Iterable[bytes]) -> str:
     """A list of SHA-256 values as one parameter; Python builds an array of bytea far more slowly."""
     return ",".join(item.hex() for item in sorted(found))
+
+
+def uuids(found: Iterable[UUID | str]) -> str:
+    """A list of ids, or of their hex digits, as one parameter, to be cast to uuid[]."""
+    return f"{{{','.join(sorted(one if isinstance(one, str) else one.hex for one in found))}}}"
 
 
 def rows(items: Sequence[Any] | Mapping[str, Any]) -> str:

@@ -32,6 +32,9 @@ _SIGNATURES = frozenset(
     }
 )
 
+_IN_MEMORY = 200
+"""So many messages are held at once."""
+
 log = get_logger("indexing")
 
 T = TypeVar("T")
@@ -76,12 +79,23 @@ class DocumentMaker:
         self, rows: Sequence[Row], threads: Mapping[UUID, UUID | None], extract: Extract | None = None
     ) -> Iterator[Ready | Unreadable]:
         """In the order of the rows. With `extract`, attachments that were never read are read first."""
-        ids = [row.id for row in rows]
+        ids = batch_sql.uuids(row.id for row in rows)
         with self._engine.connect() as connection:
-            copies = _grouped(batch_sql.run(connection, indexing_sql.COPIES, ids=ids), _copy)
-            people = _grouped(batch_sql.run(connection, indexing_sql.PEOPLE, ids=ids), _person)
+            copies = _grouped(batch_sql.run(connection, indexing_sql.COPIES, ids=ids), Copy)
+            people = _grouped(batch_sql.run(connection, indexing_sql.PEOPLE, ids=ids), Person)
             for part in batch_sql.run(connection, indexing_sql.PARTS, ids=ids):
                 self.mail.remember(bytes(part.part_sha256), Place(part.pack_id, part.position, part.stored_bytes))
+        for start in range(0, len(rows), _IN_MEMORY):
+            yield from self._make(rows[start : start + _IN_MEMORY], threads, extract, people, copies)
+
+    def _make(
+        self,
+        rows: Sequence[Row],
+        threads: Mapping[UUID, UUID | None],
+        extract: Extract | None,
+        people: Mapping[UUID, Sequence[Person]],
+        copies: Mapping[UUID, Sequence[Copy]],
+    ) -> Iterator[Ready | Unreadable]:
         mails: dict[UUID, StoredMail] = {}
         for row in rows:
             try:
@@ -201,19 +215,12 @@ def _place(row: Row) -> Place | None:
     return Place(row.pack_id, row.position, row.stored_bytes) if row.pack_id is not None else None
 
 
-def _grouped(rows: Sequence[Any], make: Callable[[Any], T]) -> dict[UUID, list[T]]:
+def _grouped(rows: Sequence[Any], make: Callable[..., T]) -> dict[UUID, list[T]]:
+    """By the message's id, which stands first in each row."""
     found: dict[UUID, list[T]] = {}
-    for row in rows:
-        found.setdefault(row.message_id, []).append(make(row))
+    for message_id, *values in rows:
+        found.setdefault(message_id, []).append(make(*values))
     return found
-
-
-def _copy(row: Any) -> Copy:
-    return Copy(row.mailbox_id, row.source_id, row.folder, row.labels)
-
-
-def _person(row: Any) -> Person:
-    return Person(row.role, row.address, row.name)
 
 
 def _json(document: dict[str, Any]) -> bytes:

@@ -165,7 +165,7 @@ class Indexer:
             rows = within(batch_sql.run(connection, statement, raised=raised, **parameters))
             if not rows:
                 return None
-            values = {"ids": [row.id for row in rows], "raised": raised, "seconds": indexing_sql.LEASE_SECONDS}
+            values = {"ids": batch_sql.uuids(row.id for row in rows), "raised": raised, "seconds": indexing_sql.LEASE_SECONDS}
             until = batch_sql.run(connection, indexing_sql.TAKE, **values)[0].until
         with self._engine.begin() as connection:
             indexes = load_indexes(connection)
@@ -303,7 +303,7 @@ def _write_arrived(connection: Connection, lease: Lease, arrived: Sequence[Ready
     if not rows:
         return set()
     done = {row.id for row in batch_sql.run(connection, indexing_sql.FINISH, rows=batch_sql.rows(rows), until=lease.until)}
-    batch_sql.run(connection, indexing_sql.DROP_DEAD_LETTERS, ids=sorted(done))
+    batch_sql.run(connection, indexing_sql.DROP_DEAD_LETTERS, ids=batch_sql.uuids(done))
     new = [ready for ready in arrived if ready.attachments is not None and ready.row.id in done]
     stale = sorted(ready.row.id for ready in new if ready.row.parser_version)
     if stale:

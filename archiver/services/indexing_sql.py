@@ -34,7 +34,7 @@ IN_PACKS = f"""{_NOTED.replace("LEFT JOIN", "JOIN")}
 TAKE = """
     UPDATE messages SET index_lease_until = now() + make_interval(secs => %(seconds)s),
         index_version = index_version + %(raised)s
-    WHERE id = ANY(%(ids)s) RETURNING index_lease_until AS until"""
+    WHERE id = ANY(%(ids)s::uuid[]) RETURNING index_lease_until AS until"""
 
 RENEW = """
     UPDATE messages SET index_lease_until = now() + make_interval(secs => %(seconds)s)
@@ -51,14 +51,16 @@ RELEASE = """
 COPIES = """
     SELECT c.message_id, c.mailbox_id, b.source_id, c.folder, c.labels
     FROM message_copies c JOIN mailboxes b ON b.id = c.mailbox_id
-    WHERE c.message_id = ANY(%(ids)s) AND c.deleted_at IS NULL ORDER BY c.message_id, c.id"""
+    WHERE c.message_id = ANY(%(ids)s::uuid[]) AND c.deleted_at IS NULL ORDER BY c.message_id, c.id"""
 
 PEOPLE = """
-    SELECT message_id, role, address, name FROM participants WHERE message_id = ANY(%(ids)s) ORDER BY message_id, position"""
+    SELECT message_id, role, address, name FROM participants
+    WHERE message_id = ANY(%(ids)s::uuid[]) ORDER BY message_id, position"""
 
 PARTS = """
     SELECT p.part_sha256, o.pack_id, o.position, o.stored_bytes
-    FROM message_parts p JOIN objects o ON o.sha256 = p.part_sha256 AND o.kind = 'part' WHERE p.message_id = ANY(%(ids)s)"""
+    FROM message_parts p JOIN objects o ON o.sha256 = p.part_sha256 AND o.kind = 'part'
+    WHERE p.message_id = ANY(%(ids)s::uuid[])"""
 
 TEXTS = """
     SELECT a.sha256, a.text_state, a.text_reason, a.text_sha256, a.pages, o.pack_id, o.position, o.stored_bytes
@@ -95,7 +97,7 @@ ADD_DEAD_LETTERS = """
     ON CONFLICT (message_id) WHERE kind = 'document' DO UPDATE SET
         reason = excluded.reason, attempts = dead_letters.attempts + 1, last_failed_at = now()"""
 
-DROP_DEAD_LETTERS = "DELETE FROM dead_letters WHERE kind = 'document' AND message_id = ANY(%(ids)s)"
+DROP_DEAD_LETTERS = "DELETE FROM dead_letters WHERE kind = 'document' AND message_id = ANY(%(ids)s::uuid[])"
 
 DROP_ATTACHMENTS = "DELETE FROM message_attachments WHERE message_id = ANY(%(ids)s)"
 

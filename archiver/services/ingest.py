@@ -21,7 +21,7 @@ from archiver.errors import ArchiverError, UsageError
 from archiver.models.ids import message_uuid, uuid7
 from archiver.services import batch_sql as sql
 from archiver.services.intake import Intake, Item, Prepared, effective_changes, new_copies, prepare, read_batch, version_keys
-from archiver.services.message_rows import MessageRows, describe
+from archiver.services.message_rows import describe_all
 from archiver.services.provider_keys import fit_key
 from archiver.store.archive import Archive
 from archiver.store.backend import Written
@@ -235,7 +235,8 @@ class _Transaction:
         """In portions, so that Postgres begins with the first while we read the headers of the next."""
         answers = []
         for start in range(0, len(prepared), _PORTION):
-            described = [_describe(item) for item in prepared[start : start + _PORTION]]
+            items = [one.item for one in prepared[start : start + _PORTION]]
+            described = describe_all([(item.raw, item.sha256, item.message.received_at) for item in items])
             answers.append(self.sql.send(sql.ADD_MESSAGES, rows=sql.rows([row.message for row in described])))
             participants = [entry for row in described for entry in row.participants]
             if participants:
@@ -318,11 +319,6 @@ class _Transaction:
                 failed=result.failed,
                 bytes=result.bytes,
             )
-
-
-def _describe(prepared: Prepared) -> MessageRows:
-    item = prepared.item
-    return describe(item.raw, item.sha256, item.message.received_at)
 
 
 def _dead_letter(key: str, failed: FailedMessage) -> dict[str, object]:

@@ -274,11 +274,11 @@ class Round:
         messages = [one for one in found if isinstance(one, FoundMessage)]
         asked = [one.key for one in messages if one.rule is None] + [one.key for one in read_whole]
         held = self.known(asked) if asked else set()
-        found += [one for one in read_whole if one.key in held and one.key not in self.tally.failures]
         self.tally.found += len(messages)
         for one in found:
             if isinstance(one, Remark) and one.is_failure and len(self.tally.failures) < _MOST_FAILURES:
                 self.tally.failures[one.key] = one.reason
+        found += [one for one in read_whole if one.key in held and one.key not in self.tally.failures]
         yield Batch(
             messages=tuple(self._raw(one) for one in messages if one.rule is None and one.key not in held),
             changes=tuple(self._changes(messages, held)),

@@ -19,7 +19,9 @@ from archiver.search.embedded.rows import Attributes, RowBuilder, schema_for
 from archiver.search.embedded.text import analyzer
 
 WRITER_BYTES = 80_000_000
-WRITER_THREADS = 2
+# Each thread writes a segment of its own at each commit, and small segments are merged again and again: on two cores, of which
+# whoever sends the documents has the other, two threads cost half as much again as one.
+WRITER_THREADS = max(1, min(4, (os.cpu_count() or 1) // 2))
 _STRETCH = 2_000
 
 

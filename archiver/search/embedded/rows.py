@@ -15,7 +15,7 @@ c<i>na, c<i>nd, c<i>ta, c<i>td   columns for sorting: the smallest and the great
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import tantivy
@@ -26,6 +26,8 @@ from archiver.search.embedded.text import fold_value
 _COLUMN_TEXT = 256
 _LONG_TEXT = 1_000
 _MAX_LONG = 2
+_PLAIN = frozenset({str, int, float, bool})
+_NULL, _EMPTY = 1, 2
 
 
 class Attributes:
@@ -70,15 +72,6 @@ class _Route:
     column: int | None
 
 
-@dataclass(slots=True)
-class _Leaves:
-    """All values of one attribute path in one document."""
-
-    values: list[Any] = field(default_factory=list)
-    null: bool = False
-    empty: bool = False
-
-
 def schema_for(plan: Plan) -> tantivy.Schema:
     builder = tantivy.SchemaBuilder()
     builder.add_text_field("id", tokenizer_name="raw", index_option="basic")
@@ -110,22 +103,23 @@ class RowBuilder:
         row.add_bytes("raw", raw)
         words: dict[str, list[str]] = {}
         values: dict[str, list[Any]] = {}
-        marks = [self._route(name).top for name in document]
-        for path, leaves in _collected(document).items():
+        marks = [(self._routes.get(name) or self._route(name)).top for name in document]
+        found, missing = _collected(document)
+        for path, leaves in found.items():
             route = self._routes.get(path) or self._route(path)
             if route.searchable:
-                texts = self._texts(leaves.values)
+                texts = self._texts(leaves)
                 if texts:
                     words[route.name] = texts
                     if len(texts[0]) > _LONG_TEXT:
                         self._attributes.note_long(route.name)
             if route.filterable:
-                marks.append(route.marks[leaves.null + 2 * leaves.empty])
-                found = self._filter_values(route.name, leaves.values)
-                if found:
-                    values[route.name] = found
+                marks.append(route.marks[missing.get(path, 0)])
+                kept = self._filter_values(route.name, leaves)
+                if kept:
+                    values[route.name] = kept
             if route.column is not None:
-                _add_columns(row, route.column, leaves.values)
+                _add_columns(row, route.column, leaves)
         row.add_text("m", " ".join(marks))
         if words:
             row.add_json("t", words)
@@ -136,18 +130,16 @@ class RowBuilder:
         return row
 
     def _route(self, path: str) -> _Route:
-        route = self._routes.get(path)
-        if route is None:
-            name = self._attributes.id_of(path)
-            exists, null, empty = f"e:{name}", f"n:{name}", f"y:{name}"
-            route = self._routes[path] = _Route(
-                name=name,
-                top=f"t:{name}",
-                marks=(exists, f"{exists} {null}", f"{exists} {empty}", f"{exists} {null} {empty}"),
-                searchable=self._plan.is_searchable(path),
-                filterable=self._plan.is_filterable(path),
-                column=self._plan.columns.index(path) if path in self._plan.columns else None,
-            )
+        name = self._attributes.id_of(path)
+        exists, null, empty = f"e:{name}", f"n:{name}", f"y:{name}"
+        route = self._routes[path] = _Route(
+            name=name,
+            top=f"t:{name}",
+            marks=(exists, f"{exists} {null}", f"{exists} {empty}", f"{exists} {null} {empty}"),
+            searchable=self._plan.is_searchable(path),
+            filterable=self._plan.is_filterable(path),
+            column=self._plan.columns.index(path) if path in self._plan.columns else None,
+        )
         return route
 
     def _texts(self, values: list[Any]) -> list[str]:
@@ -165,51 +157,50 @@ class RowBuilder:
     def _filter_values(self, name: str, values: list[Any]) -> list[Any]:
         found: dict[Any, None] = {}
         for value in values:
-            if is_number(value):
-                found[canonical_number(value)] = None
-                continue
-            text = value if isinstance(value, str) else _as_text(value)
-            folded = fold_value(text)
-            found["s" + folded] = None
-            if folded != text:
-                self._attributes.note_folded(name)
+            if isinstance(value, str):
+                folded = fold_value(value)
+                found["s" + folded] = None
+                if folded != value:
+                    self._attributes.note_folded(name)
+            else:
+                found[canonical_number(value) if is_number(value) else "s" + _as_text(value)] = None
         return list(found)
 
 
-def _collected(document: dict[str, Any]) -> dict[str, _Leaves]:
-    """All attribute paths of a document with their values."""
-    found: dict[str, _Leaves] = {}
+def _collected(document: dict[str, Any]) -> tuple[dict[str, list[Any]], dict[str, int]]:
+    """All attribute paths of a document with their values; and what is missing there: _NULL, _EMPTY, or both."""
+    found: dict[str, list[Any]] = {}
+    missing: dict[str, int] = {}
     for name, value in document.items():
-        if isinstance(value, str):
-            found[name] = _Leaves([value], empty=not value)
-        elif value is not None and not isinstance(value, (dict, list)):
-            found[name] = _Leaves([value])
+        kind = type(value)
+        if kind is list and value and _PLAIN.issuperset(map(type, value)):
+            found[name] = value
+        elif kind in _PLAIN and value != "":
+            found[name] = [value]
         else:
-            _collect(name, value, found)
-    return found
+            _collect(name, value, found, missing)
+    return found, missing
 
 
-def _collect(path: str, value: Any, found: dict[str, _Leaves]) -> None:
-    leaves = found.get(path)
-    if leaves is None:
-        leaves = found[path] = _Leaves()
+def _collect(path: str, value: Any, found: dict[str, list[Any]], missing: dict[str, int]) -> None:
+    leaves: list[Any] = []
     if value is None:
-        leaves.null = True
-    elif isinstance(value, dict):
-        leaves.empty = leaves.empty or not value
+        missing[path] = missing.get(path, 0) | _NULL
+    elif value in ("", [], {}):
+        missing[path] = missing.get(path, 0) | _EMPTY
+    if isinstance(value, dict):
         for key, inner in value.items():
-            _collect(f"{path}.{key}", inner, found)
+            _collect(f"{path}.{key}", inner, found, missing)
     elif isinstance(value, list):
-        leaves.empty = leaves.empty or not value
         for item in _flat(value):
             if isinstance(item, dict):
                 for key, inner in item.items():
-                    _collect(f"{path}.{key}", inner, found)
+                    _collect(f"{path}.{key}", inner, found, missing)
             elif item is not None:
-                leaves.values.append(item)
-    else:
-        leaves.empty = leaves.empty or value == ""
-        leaves.values.append(value)
+                leaves.append(item)
+    elif value is not None:
+        leaves.append(value)
+    found[path] = [*found.get(path, ()), *leaves]
 
 
 def _flat(items: list[Any]) -> Iterator[Any]:

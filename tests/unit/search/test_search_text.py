@@ -11,7 +11,7 @@ from archiver.search.embedded.matching import Match, Matcher, distance
 from archiver.search.embedded.query_terms import ParsedQuery, Unit, parse_query
 from archiver.search.embedded.settings import full_settings
 from archiver.search.embedded.text import Segmenter, fold_value, folded_text
-from archiver.search.words import WORD, fold, fold_any
+from archiver.search.words import WORD, count_words, fold, fold_any, words
 
 PLAIN = Segmenter()
 
@@ -179,3 +179,8 @@ def test_a_crop_is_the_window_with_the_most_matches(words: list[str], length: in
         beyond = spots[first + length] if first + length < len(spots) else len(text)
         inside = [match.unit for match in matches[place:] if match.end <= beyond]
         assert len(set(shown)) >= len(set(inside))
+
+
+@given(st.text(alphabet=st.characters(max_codepoint=127)))
+def test_words_are_counted_without_cutting_them_out(text: str) -> None:
+    assert count_words(text) == len(words(text))
