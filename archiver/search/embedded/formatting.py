@@ -15,6 +15,8 @@ from archiver.search.embedded.search_request import SearchRequest
 from archiver.search.words import WORD
 
 _CROP_STARTS = 40
+_LONG_WORD = 40
+"""Characters, with the space behind it: so many times `length` characters are more than a window."""
 _ASCII_WORD = re.compile("[0-9A-Za-z]+")
 
 
@@ -152,12 +154,14 @@ def crop_window(text: str, matches: list[Match], length: int) -> tuple[int, int]
         return 0, len(text)
     best: tuple[int, int] | None = None
     best_value = (0, 0)
-    spans = _word_spans(text, matches[: _CROP_STARTS + length], length)
-    for place, match in enumerate(matches[:_CROP_STARTS]):
+    considered = matches[: _CROP_STARTS + length]
+    spans = _word_spans(text, considered, length)
+    behind = 0
+    for place, match in enumerate(considered[:_CROP_STARTS]):
         beyond = spans[place][0] + length
-        inside = [
-            other for other, span in zip(matches[place : place + length], spans[place:], strict=False) if span[1] <= beyond
-        ]
+        while behind < len(spans) and spans[behind][1] <= beyond:
+            behind += 1
+        inside = considered[place:behind]
         value = (len({other.unit for other in inside}), len(inside))
         if value > best_value:
             best, best_value = (match.start, inside[-1].end), value
@@ -176,14 +180,16 @@ def _word_spans(text: str, matches: list[Match], length: int) -> list[tuple[int,
 
     Of the words between two matches not more than `length` are counted: no window reaches over them.
     """
-    find = _words(text).finditer
+    find, is_ascii = _words(text).findall, text.isascii()
     spans: list[tuple[int, int]] = []
     number = place = 0
     for match in matches:
         if spans:
-            number += sum(1 for _ in islice(find(text, place, match.start), length))
+            near = min(match.start, place + _LONG_WORD * length)
+            number += min(length, len(find(text, place, near))) if near == match.start else length
         place = match.start
-        spans.append((number, number + sum(1 for _ in find(text, place, match.end))))
+        is_word = is_ascii and text[place : match.end].isalnum()
+        spans.append((number, number + (1 if is_word else len(find(text, place, match.end)))))
     return spans
 
 
