@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import psycopg
-from sqlalchemy import Engine, create_engine, event
+from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.exc import DisconnectionError
 
 Database = Engine
@@ -19,9 +21,13 @@ _FRESH_SECONDS = 1.0
 """A connection that was used so short a time ago is taken without asking the server whether it is still there."""
 
 
-def make_engine(url: str, name: str, *, pool_size: int = 5) -> Engine:
+def make_engine(url: str, name: str, *, pool_size: int = 5, keep_plans: bool = False) -> Engine:
     """`name` is what pg_stat_activity shows. Connections that rested are checked before use, so that a restarted Postgres is no
-    error."""
+    error.
+
+    `keep_plans` is for many small statements, of which planning is the larger part: the server may plan them once. Whoever
+    fills a table must not: a plan made while it was empty would be kept until the server has counted its rows.
+    """
     engine = create_engine(
         driver_url(url),
         pool_size=pool_size,
@@ -30,8 +36,7 @@ def make_engine(url: str, name: str, *, pool_size: int = 5) -> Engine:
         connect_args={
             "application_name": f"archiver-{name}",
             "connect_timeout": _CONNECT_SECONDS,
-            # Plans made while a table was empty would be kept when it is large.
-            "options": "-c timezone=UTC -c plan_cache_mode=force_custom_plan"
+            "options": f"-c timezone=UTC -c plan_cache_mode={'auto' if keep_plans else 'force_custom_plan'}"
             f" -c idle_in_transaction_session_timeout={_FROZEN_SECONDS * 1000}",
             "keepalives_idle": 60,
             "tcp_user_timeout": 30_000,
@@ -40,6 +45,14 @@ def make_engine(url: str, name: str, *, pool_size: int = 5) -> Engine:
     event.listen(engine, "checkin", _rests)
     event.listen(engine, "checkout", _wakes)
     return engine
+
+
+@contextmanager
+def autocommit(engine: Engine) -> Iterator[Connection]:
+    """For statements that stand on their own, such as those that only read: each is a transaction by itself, which saves the
+    two trips to the server that begin and end one."""
+    with engine.connect() as connection:
+        yield connection.execution_options(isolation_level="AUTOCOMMIT")
 
 
 def _rests(_connection: Any, record: Any) -> None:

@@ -110,7 +110,7 @@ class Batch:
     changes: tuple[CopyChange, ...] = ()
     skipped: tuple[Skipped, ...] = ()
     failed: tuple[FailedMessage, ...] = ()
-    listing: FolderListing | None = None
+    listings: tuple[FolderListing, ...] = ()
     state: Mapping[str, Json] = field(default_factory=dict)
     """Sync state that is true once this batch is stored; a None deletes its key."""
 

@@ -79,7 +79,8 @@ class Packer:
         listing: FolderListing | None = None,
         changes: tuple[CopyChange, ...] = (),
     ) -> Batch:
-        batch = Batch(tuple(self.messages), changes, tuple(self.skipped), tuple(self.failed), listing, state or {})
+        listings = (listing,) if listing is not None else ()
+        batch = Batch(tuple(self.messages), changes, tuple(self.skipped), tuple(self.failed), listings, state or {})
         self.messages, self.skipped, self.failed, self.bytes = [], [], [], 0
         self.began = time.monotonic()
         return batch

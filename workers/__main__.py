@@ -69,7 +69,13 @@ def _run(settings: Settings, queue: QueueName, alive_file: Path | None) -> int:
     stopping = threading.Event()
     index = index_work(settings, engine, archive, stopping) if queue is QueueName.INDEXING else None
     work = Work(
-        settings, engine, Ingest(engine, archive), credentials_keyring(settings), Buckets(redis_url), stopping, _index=index
+        settings,
+        engine,
+        Ingest(engine, archive),
+        credentials_keyring(settings),
+        Buckets(redis_url),
+        stopping=stopping,
+        _index=index,
     )
     schedules = {ScheduleContinuousSync(): settings.sync_frequency, ReconcileIndex(): settings.reconcile_frequency}
     relay = Relay(engine, database_url, redis_url, concurrency, settings.queue_max_depth, schedules)

@@ -16,7 +16,7 @@ from sqlalchemy import Connection, text
 
 from archiver.logs import get_logger
 from archiver.queue.jobs import SHORT_PAUSE_SECONDS, Later
-from archiver.services.ingest import BatchResult, Fence, TakenOver, load_origin
+from archiver.services.ingest import Fence, TakenOver
 from archiver.services.intake import MAX_FOLDER_CHARS
 from archiver.services.provider_keys import VERSION_MARK, FittedKeys, fit_key
 from archiver.services.sources import Source, load, open_source
@@ -24,7 +24,8 @@ from archiver.store.errors import StoreUnavailable
 from archiver.store.journal import Origin
 from archiver.sync import ledger, sessions
 from archiver.sync.sessions import Slice
-from connectors.base import Batch, ChangeKind, Connector, CopyChange, MailboxRef
+from connectors.base import Batch, ChangeKind, Connector, CopyChange, FolderListing, MailboxRef
+from workers.gathering import join
 from workers.work import HEARTBEAT_SECONDS, ConnectorContext, Watch, Work
 
 _REFETCH_AT_MOST = 10_000
@@ -35,20 +36,18 @@ _CHANGES_AT_ONCE = 5_000
 
 log = get_logger("mailbox")
 
-_DUE_DEAD_LETTERS = text(
-    "SELECT coalesce(payload->>'provider_key', provider_key) FROM dead_letters WHERE kind = 'message' AND mailbox_id = :id"
-    " AND discarded_at IS NULL AND next_try_at <= now() ORDER BY next_try_at LIMIT :most"
-)
 _SOMEBODY_WAITS = text("""
     SELECT EXISTS (SELECT 1 FROM outbox o WHERE o.queue = 'ingestion' AND o.id <> :row AND o.available_at <= now()
         AND (o.job <> 'process-mailbox' OR EXISTS (
             SELECT 1 FROM sync_session_mailboxes m WHERE m.session_id = o.session_id AND m.state = 'queued'
             AND m.mailbox_id = CAST(o.payload->'data'->>'mailbox_id' AS uuid))))""")
 
-_LOAD = text(
-    "SELECT sync_state, failures > 0 OR next_due_at IS NOT NULL OR status_message IS NOT NULL AS has_failed"
-    " FROM mailboxes WHERE id = :id"
-)
+_LOAD = text("""
+    SELECT source_id, address, display_name, provider_id, sync_state,
+        failures > 0 OR next_due_at IS NOT NULL OR status_message IS NOT NULL AS has_failed,
+        ARRAY(SELECT coalesce(payload->>'provider_key', provider_key) FROM dead_letters WHERE kind = 'message'
+              AND mailbox_id = :id AND discarded_at IS NULL AND next_try_at <= now() ORDER BY next_try_at LIMIT :most) AS due
+    FROM mailboxes WHERE id = :id""")
 _SET_TOTAL = text("UPDATE sync_session_mailboxes SET total = :total WHERE session_id = :session AND mailbox_id = :mailbox")
 _SET_MISSING = text(
     "UPDATE sync_session_mailboxes SET missing = :missing WHERE session_id = :session AND mailbox_id = :mailbox"
@@ -69,12 +68,11 @@ class LoadedMailbox:
 
 
 def load_mailbox(connection: Connection, mailbox_id: UUID) -> LoadedMailbox:
-    origin = load_origin(connection, mailbox_id)
-    source = load(connection, origin.source_id)
+    row = connection.execute(_LOAD, {"id": mailbox_id, "most": _REFETCH_AT_MOST}).one()
+    source = load(connection, row.source_id)
     assert source is not None
-    row = connection.execute(_LOAD, {"id": mailbox_id}).one()
-    due = list(connection.execute(_DUE_DEAD_LETTERS, {"id": mailbox_id, "most": _REFETCH_AT_MOST}).scalars())
-    return LoadedMailbox(source, origin, dict(row.sync_state), row.has_failed, due)
+    origin = Origin(source.id, source.kind, source.name, mailbox_id, row.address, row.display_name, row.provider_id)
+    return LoadedMailbox(source, origin, dict(row.sync_state), row.has_failed, row.due)
 
 
 @dataclass(slots=True)
@@ -112,36 +110,52 @@ class MailboxSlice:
         """What was listed and neither came nor is explained: asked for once more."""
         yield from self.connector.refetch(self._ref, keys[:_REFETCH_AT_MOST])
 
-    def store(self, batch: Batch) -> BatchResult:
-        """A full listing also says what is gone at the source; that comes first, so that the state is true in the end."""
-        self._check_disk()
-        for changes in self._differences(batch):
-            self._store(Batch(changes=changes))
-        return self._store(batch)
+    def store(self, batches: list[Batch]) -> None:
+        """Together, in their order; what has changes comes after what was before it."""
+        if batches:
+            self._check_disk()
+        together: list[Batch] = []
+        for batch in batches:
+            if batch.changes or self._tells_what_is_gone(batch):
+                self._store(together)
+                together = []
+                self._store_differences(batch)
+            together.append(batch)
+        self._store(together)
 
-    def _differences(self, batch: Batch) -> Iterator[tuple[CopyChange, ...]]:
-        if batch.listing is None or not batch.listing.is_whole or not self.loaded.state:
-            return  # nothing is held yet; or a part of a listing, which says nothing about the rest
-        told = {fit_key(change.provider_key) for change in batch.changes}
+    def _tells_what_is_gone(self, batch: Batch) -> bool:
+        """A part of a listing says nothing about the rest; and at first nothing is held that could be gone."""
+        return bool(self.loaded.state) and any(listing.is_whole for listing in batch.listings)
+
+    def _store_differences(self, batch: Batch) -> None:
+        """Before the batch itself, so that its state is true in the end."""
+        if self._tells_what_is_gone(batch):
+            told = {fit_key(change.provider_key) for change in batch.changes}
+            for listing in batch.listings:
+                if listing.is_whole:
+                    for changes in self._differences(listing, told):
+                        self._store([Batch(changes=changes)])
+
+    def _differences(self, listing: FolderListing, told: set[str]) -> Iterator[tuple[CopyChange, ...]]:
+        """`told`: keys whose changes the connector has told itself."""
         with self.work.engine.begin() as connection:
-            keys = FittedKeys(batch.listing.provider_keys)
-            folder = batch.listing.folder[:MAX_FOLDER_CHARS]
+            keys = FittedKeys(listing.provider_keys)
+            folder = listing.folder[:MAX_FOLDER_CHARS]
             found = ledger.differences(connection, self.held.mailbox_id, folder, keys, VERSION_MARK)
         changes = [CopyChange(ChangeKind.GONE, key) for key in found.gone if key not in told]
         changes += [CopyChange(ChangeKind.BACK, key) for key in found.back if key not in told]
         for start in range(0, len(changes), _CHANGES_AT_ONCE):
             yield tuple(changes[start : start + _CHANGES_AT_ONCE])
 
-    def _store(self, batch: Batch) -> BatchResult:
-        fence = Fence(self.held.session_id, self.held.number)
-        result = self.work.ingest.store_batch(
-            self.origin, batch, fence, also=lambda connection, _: self._book(connection, batch)
-        )
+    def _store(self, batches: list[Batch]) -> None:
+        if not batches:
+            return
+        fence, batch = Fence(self.held.session_id, self.held.number), join(batches)
+        self.work.ingest.store_batch(self.origin, batch, fence, also=lambda connection, _: self._book(connection, batch))
         self.context.progress()
         for message in batch.messages:
             if message.path is not None:
                 message.path.unlink(missing_ok=True)
-        return result
 
     def _check_disk(self) -> None:
         """A full disk is met before it stops Postgres too."""
@@ -154,10 +168,8 @@ class MailboxSlice:
         if batch.skipped:
             lines = [(fit_key(item.provider_key), item.folder, item.rule) for item in batch.skipped]
             ledger.record_skipped(connection, self.held.mailbox_id, lines)
-        if batch.listing is not None:
-            listing, keys = batch.listing, FittedKeys(batch.listing.provider_keys)
-            mailbox_id, more = self.held.mailbox_id, batch.listing.is_continued
-            ledger.record_listing(connection, mailbox_id, listing.folder, keys, is_continued=more)
+        listings = [ledger.Listing(one.folder, FittedKeys(one.provider_keys), one.is_continued) for one in batch.listings]
+        ledger.record_listings(connection, self.held.mailbox_id, listings)
 
     def is_over(self) -> bool:
         """The slice has had its time and somebody waits, or the process is stopping."""
@@ -256,7 +268,7 @@ def opened(work: Work, held: Slice, loaded: LoadedMailbox) -> Iterator[MailboxSl
     told = _Told(work, held)
     context = ConnectorContext(work, loaded.source, work.settings.slice_seconds, told.progress)
     connector = open_source(loaded.source, work.keyring, context)
-    with Watch(connector, context, work.settings.connector_idle_seconds) as watch:
+    with work.watchman.over(connector, context, work.settings.connector_idle_seconds) as watch:
         yield MailboxSlice(work, held, loaded, connector, context, watch, time.monotonic())
 
 

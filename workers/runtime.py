@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import redis
 from bullmq import Worker
 from bullmq.custom_errors import DelayedError, UnrecoverableError
 
@@ -73,7 +72,8 @@ class WorkerProcess:
         client = worker_client(self.redis_url)
         threads = ThreadPoolExecutor(self.concurrency + _SPARE_THREADS, thread_name_prefix=self.queue)
         figures_client = request_client(self.redis_url)
-        worker = Worker(self.queue, self._processor(threads, JobFigures(figures_client)), self._options(client))
+        figures = JobFigures(figures_client)
+        worker = Worker(self.queue, self._processor(threads, figures), self._options(client))
         worker.on("error", lambda error, *_: log.error("worker_error", queue=self.queue, error=str(error)))
         worker.on("failed", self._failed)
         await worker.blockingRedisConnection.getRedisVersion()  # without it, delays are rounded up to whole seconds
@@ -82,7 +82,8 @@ class WorkerProcess:
         watched = {work, stopping}
         if self.beside is not None:
             watched.add(asyncio.create_task(self.beside()))
-        self._tasks.extend([stopping, asyncio.create_task(self._pulse(worker)), *(watched - {work, stopping})])
+        regular = [asyncio.create_task(self._pulse(worker)), asyncio.create_task(figures.keep_writing())]
+        self._tasks.extend([stopping, *regular, *(watched - {work, stopping})])
         log.info("worker_ready", queue=self.queue, concurrency=self.concurrency)
         self.on_ready()
         ended, _ = await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
@@ -97,6 +98,7 @@ class WorkerProcess:
                 task.cancel()
             # not for ever: redis-py may swallow the cancellation while its server is away
             await asyncio.wait(self._tasks, timeout=_FORCED_STOP_SECONDS)
+            await figures.write()
             threads.shutdown(wait=False, cancel_futures=True)
             for open_client in (client, figures_client):
                 with contextlib.suppress(Exception):
@@ -132,13 +134,13 @@ class WorkerProcess:
             except asyncio.CancelledError:  # would end the worker's own loop without a word
                 raise RuntimeError(f"{job.name} was cancelled") from None
             except Later as pause:
-                await _count(figures, job.name, "delayed", time.monotonic() - started)
+                figures.note(job.name, "delayed", seconds=time.monotonic() - started)
                 await _delay(job, token, pause.after_seconds)
                 raise DelayedError from None
             except Exception:
-                await _count(figures, job.name, "failed", time.monotonic() - started)
+                figures.note(job.name, "failed", seconds=time.monotonic() - started)
                 raise
-            await _count(figures, job.name, "done", time.monotonic() - started)
+            figures.note(job.name, "done", seconds=time.monotonic() - started)
             return result
 
         return process
@@ -192,12 +194,6 @@ async def _delay(job: Any, token: str, seconds: float) -> None:
     await job.queue.client.hset(job.queue.backend.toKey(job.id), mapping={"atm": 0, "stc": 0})
     job.queue.lockManager.untrack_job(job.id)  # it has no lock any more that could be renewed
     await job.moveToDelayed(round((time.time() + seconds) * 1000), token)
-
-
-async def _count(figures: JobFigures, name: str, event: str, seconds: float) -> None:
-    """A figure that could not be counted is no reason to fail a job."""
-    with contextlib.suppress(redis.RedisError, OSError):
-        await figures.count([(name, event)], seconds)
 
 
 def _tell_why(queue: QueueName, ended: set[asyncio.Task[Any]]) -> None:

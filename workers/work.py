@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,7 @@ class Work:
     ingest: Ingest
     keyring: Keyring
     buckets: Buckets = field(default_factory=Buckets)
+    watchman: Watchman = field(default_factory=lambda: Watchman())
     stopping: threading.Event = field(default_factory=threading.Event)
     in_flight: threading.BoundedSemaphore = field(
         default_factory=lambda: threading.BoundedSemaphore(_BUDGET_BYTES // BATCH_BYTES)
@@ -134,27 +136,54 @@ class ConnectorContext:
         self._on_progress(total)
 
 
+@dataclass(slots=True, eq=False)
 class Watch:
-    """Closes a connector from outside when it has made no progress for too long. One thread for each that is open."""
+    """Over one connector, while it is open."""
 
-    def __init__(self, connector: Connector, context: ConnectorContext, idle_seconds: float) -> None:
-        self._connector, self._context, self._idle_seconds = connector, context, idle_seconds
-        self._over = threading.Event()
-        self.timed_out = False
+    connector: Connector
+    context: ConnectorContext
+    idle_seconds: float
+    timed_out: bool = False
 
-    def __enter__(self) -> Watch:
-        threading.Thread(target=self._look, daemon=True, name="connector-watch").start()
-        return self
+    def look(self) -> None:
+        idle = time.monotonic() - self.context.last_progress
+        if idle > self.idle_seconds and not self.timed_out:
+            self.timed_out = True
+            log.warning("connector_closed", idle_seconds=round(idle))
+            threading.Thread(target=self.connector.close, daemon=True, name="connector-close").start()
 
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._connector.close()
 
-    def _look(self) -> None:
-        while not self._over.wait(min(_LOOK_SECONDS, self._idle_seconds / 4)):
-            idle = time.monotonic() - self._context.last_progress
-            if idle > self._idle_seconds:
-                self.timed_out = True
-                log.warning("connector_closed", idle_seconds=round(idle))
-                self._connector.close()
-                return
+class Watchman:
+    """Closes connectors from outside when they have made no progress for too long. One thread looks after all of a process."""
+
+    def __init__(self) -> None:
+        self._watched: set[Watch] = set()
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+
+    @contextmanager
+    def over(self, connector: Connector, context: ConnectorContext, idle_seconds: float) -> Iterator[Watch]:
+        """Closes the connector at the end, in any case."""
+        watch = Watch(connector, context, idle_seconds)
+        with self._changed:
+            self._watched.add(watch)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, daemon=True, name="connector-watch")
+                self._thread.start()
+            elif len(self._watched) == 1:
+                self._changed.notify()
+        try:
+            yield watch
+        finally:
+            with self._changed:
+                self._watched.discard(watch)
+            connector.close()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._watched)
+                watched = list(self._watched)
+            for watch in watched:
+                watch.look()
+            time.sleep(min(_LOOK_SECONDS, *(watch.idle_seconds / 4 for watch in watched)))

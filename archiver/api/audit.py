@@ -45,7 +45,7 @@ def list_entries(
 ) -> Page[Entry]:
     """Newest first."""
     before = _number(decode_cursor(cursor, 1)[0]) if cursor else None
-    with context.engine.connect() as connection:
+    with context.reading() as connection:
         found = audit.listed(connection, most=limit, before=before, **filters.values)
     return Page(items=found, next=encode_cursor(found[-1].id) if len(found) == limit else None)
 

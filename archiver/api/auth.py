@@ -32,6 +32,10 @@ def context_of(request: Request) -> ApiContext:
     return context
 
 
+async def _context(request: Request) -> ApiContext:
+    return context_of(request)  # async: FastAPI takes all others to another thread
+
+
 def client_address(request: Request) -> str | None:
     """Uvicorn has put in what the proxies of TRUSTED_PROXIES say, and nobody else."""
     return request.client.host if request.client else None
@@ -100,8 +104,9 @@ def signed_in(request: Request) -> Principal:
     return who.at(client_address(request), request_id(request))
 
 
-def needs(right: Right) -> Callable[[Principal], Principal]:
-    def check(who: Annotated[Principal, Depends(signed_in)]) -> Principal:
+def needs(right: Right) -> Callable[[Request], Principal]:
+    def check(request: Request) -> Principal:
+        who = signed_in(request)
         who.require(right)
         return who
 
@@ -120,7 +125,7 @@ def _limit(request: Request, who: str) -> None:
             raise RateLimited(f"more than {allowance.limit} requests in a minute", allowance.reset_seconds)
 
 
-Context = Annotated[ApiContext, Depends(context_of)]
+Context = Annotated[ApiContext, Depends(_context)]
 Anybody = Annotated[Principal, Depends(anybody)]
 Reader = Annotated[Principal, Depends(needs(Right.READ))]
 Searcher = Annotated[Principal, Depends(needs(Right.SEARCH))]

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import threading
+from contextlib import AbstractContextManager
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import redis
 import structlog
 
 from archiver.config import Settings
-from archiver.db import Database, make_engine
+from archiver.db import Database, autocommit, make_engine
 from archiver.errors import NotReady
+from archiver.extract import Extractor
 from archiver.queue.connection import sync_client
 from archiver.secrets import Keyring, credentials_keyring
 from archiver.services.oidc import Provider, provider_of
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from archiver.store.archive import Archive
 
 _POOL_SIZE = 20
+_DRAWING_SECONDS = 20.0
 log = structlog.get_logger("api")
 
 
@@ -39,7 +42,11 @@ class ApiContext:
     def engine(self) -> Database:
         if self.settings.database_url is None:
             raise NotReady("postgres is not running")
-        return make_engine(self.settings.database_url.get_secret_value(), "web", pool_size=_POOL_SIZE)
+        return make_engine(self.settings.database_url.get_secret_value(), "web", pool_size=_POOL_SIZE, keep_plans=True)
+
+    def reading(self) -> AbstractContextManager[Any]:
+        """A connection for statements that change nothing."""
+        return autocommit(self.engine)
 
     @cached_property
     def redis(self) -> redis.Redis:
@@ -58,6 +65,11 @@ class ApiContext:
     @cached_property
     def oidc(self) -> Provider:
         return provider_of(self.settings)
+
+    @cached_property
+    def drawing(self) -> Extractor:
+        """A process apart, with limits, in which pages of files are drawn."""
+        return Extractor(1, seconds=_DRAWING_SECONDS)
 
     @property
     def archive(self) -> Archive:
@@ -81,6 +93,8 @@ class ApiContext:
         self.exports_wanted.set()
         if self._archive is not None:
             self._archive.close()
+        if "drawing" in self.__dict__:
+            self.drawing.close()
         if "redis" in self.__dict__:
             self.redis.close()
         if "engine" in self.__dict__:

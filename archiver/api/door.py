@@ -50,7 +50,7 @@ class SignIn(Body):
 @router.get("/first-start")
 def is_first_start_needed(who: Anybody, context: Context) -> FirstStart:
     """Whether the first administrator is still to be made. Until then everything else is closed."""
-    with context.engine.connect() as connection:
+    with context.reading() as connection:
         return FirstStart(needed=first_start.needed(connection))
 
 

@@ -57,13 +57,13 @@ def request_export(given: NewExport, who: Exporter, context: Context) -> Export:
 @router.get("")
 def list_exports(who: Exporter, context: Context) -> Page[Export]:
     """Your own."""
-    with context.engine.connect() as connection:
+    with context.reading() as connection:
         return Page(items=exports.listed(connection, who))
 
 
 @router.get("/{export_id}")
 def show_export(export_id: UUID, who: Exporter, context: Context) -> Export:
-    with context.engine.connect() as connection:
+    with context.reading() as connection:
         return exports.load(connection, who, export_id)
 
 

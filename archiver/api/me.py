@@ -86,7 +86,7 @@ def shape_me(user: User, csrf_token: str | None, rights: frozenset[Right] | None
 @router.get("")
 def who_am_i(who: Annotated[Principal, Depends(signed_in)], context: Context, request: Request) -> Me:
     assert who.user_id is not None
-    with context.engine.connect() as connection:
+    with context.reading() as connection:
         user = users.load(connection, who.user_id)
     token = session_cookie(request) if who.session_id else None
     return shape_me(user, sessions.csrf_token(token) if token else None, who.rights)
@@ -104,7 +104,7 @@ def change_password(given: NewPassword, who: Account, context: Context) -> None:
 @router.get("/sessions")
 def list_sessions(who: Account, context: Context) -> Page[SessionRow]:
     assert who.user_id is not None
-    with context.engine.connect() as connection:
+    with context.reading() as connection:
         return Page(items=sessions.listed(connection, context.settings, who.user_id))
 
 
@@ -138,7 +138,7 @@ def disable_second_factor(given: Confirmed, who: Account, context: Context) -> N
 
 @router.get("/keys")
 def list_keys(who: Account, context: Context) -> Page[KeyRow]:
-    with context.engine.connect() as connection:
+    with context.reading() as connection:
         return Page(items=api_keys.listed(connection, who.user_id))
 
 

@@ -45,7 +45,7 @@ class HandedIn(BaseModel):
 def list_mailboxes(who: Reader, context: Context, limit: Limit = 100, cursor: Cursor = None) -> Page[MailboxRow]:
     """The mailboxes that you may read, with their folders."""
     after = decode_cursor(cursor, 1)[0].replace("\0", "") if cursor else ""
-    with context.engine.connect() as connection:
+    with context.reading() as connection:
         found = messages.mailboxes(connection, scope_of(connection, who), after=after, most=limit)
     more = encode_cursor(f"{found[-1].address.lower()} {found[-1].id}") if len(found) == limit else None
     return Page(items=found, next=more)
@@ -63,7 +63,7 @@ def list_messages(
     """Newest first: all that you may read, or of one mailbox or folder."""
     below = _place(*decode_cursor(cursor, 2)) if cursor else None
     folder = None if folder is None else folder.replace("\0", "")
-    with context.engine.connect() as connection:
+    with context.reading() as connection:
         scope = scope_of(connection, who).narrowed(mailbox_id)
         found = messages.listed(connection, scope, folder=folder, below=below, most=limit)
     audit.record_look(context.engine, who, "message.listed", "mailbox", mailbox_id, folder=folder, shown=len(found))
@@ -72,7 +72,7 @@ def list_messages(
 
 @router.get("/messages/{message_id}", response_model=MessageShape)
 def show_message(message_id: UUID, who: Reader, context: Context, request: Request) -> Response:
-    with context.engine.connect() as connection:
+    with context.reading() as connection:
         found = messages.detail(connection, scope_of(connection, who), message_id)
     audit.record_look(context.engine, who, "message.read", "message", message_id)
     files_at = f"/api/v1/messages/{message_id}/attachments"
@@ -88,7 +88,7 @@ def show_message(message_id: UUID, who: Reader, context: Context, request: Reque
 @router.get("/messages/{message_id}/raw", response_class=StreamingResponse)
 def download_message(message_id: UUID, who: Reader, context: Context, request: Request) -> Response:
     """The original bytes. Ranges are understood; the ETag is the SHA-256."""
-    with context.engine.connect() as connection:
+    with context.reading() as connection:
         sha256, size = messages.visible_hash(connection, scope_of(connection, who), message_id)
     audit.record_look(context.engine, who, "message.downloaded", "message", message_id)
     return download(
@@ -104,7 +104,7 @@ def download_message(message_id: UUID, who: Reader, context: Context, request: R
 @router.get("/messages/{message_id}/attachments/{number}", response_class=StreamingResponse)
 def download_attachment(message_id: UUID, number: int, who: Reader, context: Context, request: Request) -> Response:
     """One file of a message, by its number."""
-    with context.engine.connect() as connection:
+    with context.reading() as connection:
         sha256, size = messages.visible_hash(connection, scope_of(connection, who), message_id)
     file = message_content.read_file(context.archive, sha256, size, number)
     audit.record_look(context.engine, who, "attachment.downloaded", "message", message_id, number=number, name=file.name)
@@ -119,18 +119,21 @@ def download_attachment(message_id: UUID, number: int, who: Reader, context: Con
 
 
 @router.get("/messages/{message_id}/thread")
-def show_thread(message_id: UUID, who: Reader, context: Context) -> Page[MessageRow]:
+def show_thread(
+    message_id: UUID, who: Reader, context: Context, limit: Limit = messages.THREAD_MOST, cursor: Cursor = None
+) -> Page[MessageRow]:
     """The conversation, oldest first, as far as you may read it."""
-    with context.engine.connect() as connection:
-        found = messages.thread(connection, scope_of(connection, who), message_id)
+    above = _place(*decode_cursor(cursor, 2)) if cursor else None
+    with context.reading() as connection:
+        found = messages.thread(connection, scope_of(connection, who), message_id, above=above, most=limit)
     audit.record_look(context.engine, who, "message.listed", "message", message_id, shown=len(found))
-    return Page(items=found)
+    return Page(items=found, next=encode_cursor(found[-1].date.isoformat(), found[-1].id) if len(found) == limit else None)
 
 
 @router.get("/messages/{message_id}/copies")
 def list_copies(message_id: UUID, who: Reader, context: Context) -> Page[Copy]:
     """Where it lies, as far as you may see."""
-    with context.engine.connect() as connection:
+    with context.reading() as connection:
         return Page(items=messages.copies(connection, scope_of(connection, who), message_id))
 
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Annotated, Literal
 from zoneinfo import ZoneInfo
 
-from fastapi import APIRouter, Query
-from pydantic import BaseModel
+from fastapi import APIRouter, Query, Response
+from pydantic import BaseModel, TypeAdapter
 
 from archiver.api.auth import Context, Searcher
 from archiver.api.context import ApiContext
@@ -43,7 +43,7 @@ class FacetsShape(BaseModel):
     facets: dict[str, list[FacetValue]]
 
 
-@router.get("/search")
+@router.get("/search", response_model=ResultsShape)
 def search(
     who: Searcher,
     context: Context,
@@ -53,17 +53,11 @@ def search(
     limit: Annotated[int, Query(ge=1, le=200)] = 20,
     facet: Annotated[list[Facet] | None, Query(description="Count these, too.")] = None,
     zone: Zone = "UTC",
-) -> ResultsShape:
+) -> Response:
     """`400 bad_query` says what is wrong with a query, and where."""
     found = _search(context, who, q, sort, offset, limit, facet or [], zone)
     audit.record_look(context.engine, who, "search.done", "search", None, query=q, offset=offset, total=found.total)
-    return ResultsShape(
-        hits=list(found.hits),
-        total=found.total,
-        total_is_lower_bound=found.total_is_lower_bound,
-        facets=_plain(found.facets),
-        not_searchable=found.not_searchable,
-    )
+    return Response(_RESULTS.dump_json(found), media_type="application/json")
 
 
 @router.get("/facets")
@@ -79,8 +73,11 @@ def count_facets(
 @router.get("/suggestions")
 def suggest(who: Searcher, context: Context, prefix: Annotated[str, Query(max_length=200)]) -> Page[Suggestion]:
     """Addresses, mailboxes and folders that begin like this."""
-    with context.engine.connect() as connection:
+    with context.reading() as connection:
         return Page(items=suggestions.suggest(connection, scope_of(connection, who), prefix))
+
+
+_RESULTS = TypeAdapter(Results)
 
 
 def _search(
@@ -90,7 +87,7 @@ def _search(
         where = ZoneInfo(zone)
     except (ValueError, OSError, KeyError):
         raise UsageError(f"zone: there is no time zone {zone!r}") from None
-    with context.engine.connect() as connection:
+    with context.reading() as connection:
         scope = scope_of(connection, who)
     return context.search.search(query, scope, sort=sort, offset=offset, limit=limit, facets=facets, zone=where)
 

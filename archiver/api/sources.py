@@ -82,7 +82,7 @@ def list_kinds(who: Viewer) -> Page[KindShape]:
 
 @router.get("/sources")
 def list_sources(who: Viewer, context: Context) -> Page[SourceShape]:
-    with context.engine.connect() as connection:
+    with context.reading() as connection:
         return Page(items=[SourceShape.model_validate(source) for source in sources.all_sources(connection)])
 
 
@@ -163,7 +163,7 @@ def list_source_mailboxes(
 ) -> Page[MailboxLedger]:
     """Each with its ledger: what the source has, and what became of it."""
     after = decode_cursor(cursor, 1)[0] if cursor else ""
-    with context.engine.connect() as connection:
+    with context.reading() as connection:
         scope = scope_of(connection, who)
         found = source_view.mailboxes(connection, scope, _load(context, source_id).id, after.replace("\0", ""), limit)
     return Page(items=found, next=encode_cursor(found[-1].address) if len(found) == limit else None)
@@ -173,13 +173,13 @@ def list_source_mailboxes(
 def list_runs(source_id: UUID, who: Viewer, context: Context, limit: Limit = 50, cursor: Cursor = None) -> Page[Run]:
     """Newest first."""
     before = _time(decode_cursor(cursor, 1)[0]) if cursor else None
-    with context.engine.connect() as connection:
+    with context.reading() as connection:
         found = runs.last_runs(connection, _load(context, source_id).id, limit, before)
     return Page(items=found, next=encode_cursor(found[-1].finished_at.isoformat()) if len(found) == limit else None)
 
 
 def _load(context: ApiContext, source_id: UUID) -> Source:
-    with context.engine.connect() as connection:
+    with context.reading() as connection:
         source = sources.load(connection, source_id)
     if source is None or source.removed_at is not None:
         raise NotFound(f"there is no source {source_id}")

@@ -97,7 +97,7 @@ async def _events(context: ApiContext, request: Request, *, once: bool) -> Async
 
 
 def _progress(context: ApiContext) -> bytes:
-    with context.engine.connect() as connection:
+    with context.reading() as connection:
         found = [
             {"session": asdict(session), "mailboxes": [asdict(box) for box in runs.mailboxes(connection, session.session_id)]}
             for session in runs.running(connection)
@@ -108,7 +108,7 @@ def _progress(context: ApiContext) -> bytes:
 @router.get("/runs/running")
 def list_running(who: Viewer, context: Context) -> Page[Running]:
     """Cycles that run now."""
-    with context.engine.connect() as connection:
+    with context.reading() as connection:
         items = [
             Running(session=session, mailboxes=runs.mailboxes(connection, session.session_id))
             for session in runs.running(connection)
@@ -127,7 +127,7 @@ def list_dead_letters(
 ) -> Page[DeadLetter]:
     """What failed for good; newest first."""
     before = _place(*decode_cursor(cursor, 2)) if cursor else None
-    with context.engine.connect() as connection:
+    with context.reading() as connection:
         found = dead_letters.listed(connection, source_id, discarded=discarded, most=limit, before=before)
     more = encode_cursor(found[-1].last_failed_at.isoformat(), found[-1].id) if len(found) == limit else None
     return Page(items=found, next=more)
@@ -135,7 +135,7 @@ def list_dead_letters(
 
 @router.get("/dead-letters/{letter_id}")
 def show_dead_letter(letter_id: UUID, who: Viewer, context: Context) -> DeadLetter:
-    with context.engine.connect() as connection:
+    with context.reading() as connection:
         return dead_letters.find(connection, str(letter_id))
 
 

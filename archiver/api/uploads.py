@@ -17,7 +17,7 @@ from archiver.api.page import Body, Page
 from archiver.api.receiving import pieces
 from archiver.errors import UsageError
 from archiver.models.states import UploadState
-from archiver.services import uploads
+from archiver.services import upload_imports, uploads
 from archiver.services.room import check_room
 from archiver.services.uploads import Upload
 
@@ -60,7 +60,7 @@ def begin_upload(given: NewUpload, who: Ingester, context: Context) -> UploadSha
 @router.get("")
 def list_uploads(who: Ingester, context: Context) -> Page[UploadShape]:
     """Your own."""
-    with context.engine.connect() as connection:
+    with context.reading() as connection:
         return Page(items=[_shape(context, upload) for upload in uploads.listed(connection, who)])
 
 
@@ -109,7 +109,8 @@ def complete_upload(upload_id: UUID, who: Ingester, context: Context) -> UploadS
 def import_upload(upload_id: UUID, given: ImportInto, who: Ingester, context: Context) -> ImportStarted:
     """Read the file into the archive, as `archiver import` does: mbox, .eml, zip and what else it knows. Into your own mailbox;
     as an administrator into any. The file stays until you remove the upload."""
-    source = uploads.import_file(context.engine, context.settings, context.keyring, who, upload_id, given.mailbox)
+    wanted = (context.engine, context.settings, context.keyring, who, [upload_id], given.mailbox)
+    source = upload_imports.begin(*wanted, keep=True)
     context.keep_config()
     return ImportStarted(source_id=source.id, source=source.name)
 
@@ -121,12 +122,12 @@ def remove_upload(upload_id: UUID, who: Ingester, context: Context) -> None:
 
 
 def _load(context: ApiContext, who: Ingester, upload_id: UUID) -> Upload:
-    with context.engine.connect() as connection:
+    with context.reading() as connection:
         return uploads.load(connection, who, upload_id)
 
 
 def _check_room(context: ApiContext) -> None:
-    with context.engine.connect() as connection:
+    with context.reading() as connection:
         check_room(context.settings, connection)
 
 

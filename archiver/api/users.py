@@ -73,7 +73,7 @@ class NewGrant(Body):
 @router.get("/users")
 def list_users(who: Administrator, context: Context, limit: Limit = 100, cursor: Cursor = None) -> Page[UserShape]:
     after = _id(decode_cursor(cursor, 1)[0]) if cursor else None
-    with context.engine.connect() as connection:
+    with context.reading() as connection:
         found = users.listed(connection, after=after, most=limit)
     items = [UserShape.model_validate(user) for user in found]
     return Page(items=items, next=encode_cursor(found[-1].id) if len(found) == limit else None)
@@ -89,7 +89,7 @@ def add_user(given: NewUser, who: Administrator, context: Context) -> UserShape:
 
 @router.get("/users/{user_id}")
 def show_user(user_id: UUID, who: Administrator, context: Context) -> UserShape:
-    with context.engine.connect() as connection:
+    with context.reading() as connection:
         return UserShape.model_validate(users.load(connection, user_id))
 
 
@@ -122,7 +122,7 @@ def reset_password(user_id: UUID, given: NewPassword, who: Administrator, contex
 
 @router.get("/users/{user_id}/grants")
 def list_grants(user_id: UUID, who: Administrator, context: Context) -> Page[Grant]:
-    with context.engine.connect() as connection:
+    with context.reading() as connection:
         return Page(items=grants.listed(connection, users.load(connection, user_id).id))
 
 
@@ -147,7 +147,7 @@ def remove_grant(user_id: UUID, grant_id: UUID, who: Administrator, context: Con
 @router.get("/keys")
 def list_all_keys(who: Administrator, context: Context) -> Page[KeyRow]:
     """Everybody's keys, without the keys."""
-    with context.engine.connect() as connection:
+    with context.reading() as connection:
         return Page(items=api_keys.listed(connection, None))
 
 

@@ -16,7 +16,8 @@ from typing import BinaryIO
 import psutil
 
 from archiver.extract import limits, ocr
-from archiver.extract.extraction import LENGTH, Extraction, State
+from archiver.extract.extraction import LENGTH, Extraction, Refused, State
+from archiver.extract.pictures import draw_page
 from archiver.extract.reading import extract_file
 
 _CPU_SLACK_SECONDS = 5
@@ -74,8 +75,12 @@ def _answer(header: dict[str, object], data: bytes) -> dict[str, object]:
     try:
         if header["path"]:
             data = Path(str(header["path"])).read_bytes()
+        if header["page"] is not None:
+            return {"state": State.OK, "reason": "", **draw_page(data, int(str(header["page"]))), **_size()}
         with_ocr = bool(header["ocr"]) and ocr.is_available()
         extraction = extract_file(data, str(header["name"]), str(header["type"]), with_ocr=with_ocr)
+    except Refused as refused:
+        extraction = Extraction(refused.state, refused.reason)
     except MemoryError:
         extraction = Extraction(State.TOO_LARGE, "needs more memory than the limit")
     except Exception as error:  # noqa: BLE001 - readers of foreign formats raise anything; the file is broken, we are not
@@ -85,8 +90,12 @@ def _answer(header: dict[str, object], data: bytes) -> dict[str, object]:
         "reason": extraction.reason,
         "kind": extraction.kind,
         "pages": [(page.number, page.text, page.file) for page in extraction.pages],
-        "resident_bytes": psutil.Process().memory_info().rss,
+        **_size(),
     }
+
+
+def _size() -> dict[str, object]:
+    return {"resident_bytes": psutil.Process().memory_info().rss}
 
 
 if __name__ == "__main__":

@@ -33,14 +33,17 @@ _XML_TAG = re.compile(r"<[^<>]*>")
 _FIB_ENCRYPTED = 0x0100  # MS-DOC, section 2.5.2: fEncrypted in the flags at offset 0x0A of the WordDocument stream
 
 
-def read_pdf(data: bytes) -> Iterator[Page]:
+def open_pdf(data: bytes) -> pypdfium2.PdfDocument:
     try:
-        document = pypdfium2.PdfDocument(data)
+        return pypdfium2.PdfDocument(data)
     except pypdfium2.PdfiumError as error:
         if "password" in str(error).lower():
             raise Refused(State.ENCRYPTED, "needs a password") from error
         raise Refused(State.BROKEN, f"pdf: {error}") from error
-    with document:
+
+
+def read_pdf(data: bytes) -> Iterator[Page]:
+    with open_pdf(data) as document:
         for number in range(len(document)):
             page = document[number]
             text = page.get_textpage().get_text_bounded()

@@ -44,6 +44,16 @@ class Extraction:
         return "\n".join(page.text for page in self.pages)
 
 
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A page of a document as it looks, or why it can't be shown; and how many pages there are."""
+
+    state: State
+    reason: str = ""
+    pages: int = 0
+    png: bytes = b""
+
+
 class Refused(Exception):
     """A reader can't give text; the state says what that means for the file."""
 

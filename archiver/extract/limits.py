@@ -14,3 +14,6 @@ DOCUMENT_BYTES: Final = 400 << 20  # unpacked size of one office document
 
 OCR_PAGES: Final = 50
 OCR_PIXELS: Final = 40_000_000
+
+PICTURE_WIDTH: Final = 1_240
+PICTURE_PIXELS: Final = 4_000_000

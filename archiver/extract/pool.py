@@ -3,15 +3,18 @@
 import contextlib
 import queue
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
+from typing import TypeVar
 
 from archiver.extract import limits
-from archiver.extract.extraction import Extraction, State
+from archiver.extract.extraction import Extraction, Picture, State
 from archiver.extract.process import ChildDied, ChildLate, ChildProcess
 
 _RECYCLE_AFTER = 500
 _RECYCLE_RESIDENT_BYTES = 600 << 20
+Outcome = TypeVar("Outcome")
 
 
 class Extractor:
@@ -43,12 +46,13 @@ class Extractor:
             return Extraction(State.EMPTY, "no bytes")
         if size > limits.INPUT_BYTES:
             return Extraction(State.TOO_LARGE, f"{size} bytes, more than the limit of {limits.INPUT_BYTES}")
-        child = self._slots.get()
-        try:
-            child = self._kept(child) or self._start()
-            return self._ask(child, data, name, declared_type)
-        finally:
-            self._slots.put(self._kept(child))
+        return self._with_child(
+            lambda child: child.extract(data, name, declared_type, ocr=self._ocr, seconds=self._seconds), Extraction
+        )
+
+    def draw(self, data: bytes, page: int) -> Picture:
+        """A page of a PDF, counted from 1, as PNG; page 0 for the number of pages alone. Never raises for what is in it."""
+        return self._with_child(lambda child: child.draw(data, page, seconds=self._seconds), Picture)
 
     def close(self) -> None:
         """Ends all children at once, also those at work: their callers see a broken file."""
@@ -74,17 +78,27 @@ class Extractor:
             self._children.add(child)
             return child
 
-    def _ask(self, child: ChildProcess, data: bytes | Path, name: str, declared_type: str) -> Extraction:
+    def _with_child(self, ask: Callable[[ChildProcess], Outcome], failed: Callable[[State, str], Outcome]) -> Outcome:
+        child = self._slots.get()
         try:
-            return child.ask(data, name, declared_type, ocr=self._ocr, seconds=self._seconds)
+            child = self._kept(child) or self._start()
+            return self._asked(child, ask, failed)
+        finally:
+            self._slots.put(self._kept(child))
+
+    def _asked(
+        self, child: ChildProcess, ask: Callable[[ChildProcess], Outcome], failed: Callable[[State, str], Outcome]
+    ) -> Outcome:
+        try:
+            return ask(child)
         except ChildLate:
             child.kill()
-            return Extraction(State.TIMEOUT, f"took more than {self._seconds:g} seconds")
+            return failed(State.TIMEOUT, f"took more than {self._seconds:g} seconds")
         except ChildDied as death:
             child.kill()
             if death.is_out_of_memory:
-                return Extraction(State.TOO_LARGE, "needs more memory than the limit")
-            return Extraction(State.BROKEN, f"the reader crashed: {death}")
+                return failed(State.TOO_LARGE, "needs more memory than the limit")
+            return failed(State.BROKEN, f"the reader crashed: {death}")
 
     def _kept(self, child: ChildProcess | None) -> ChildProcess | None:
         """A child that can go on, or None for one to be replaced."""

@@ -1,5 +1,6 @@
 """One child process and the talk with it, with a deadline on every read and write."""
 
+import base64
 import contextlib
 import json
 import os
@@ -10,8 +11,9 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
-from archiver.extract.extraction import LENGTH, Extraction, Page, State
+from archiver.extract.extraction import LENGTH, Extraction, Page, Picture, State
 
 _ANSWER_BYTES = 256 << 20
 _PIECE = 1 << 20
@@ -72,22 +74,30 @@ class ChildProcess:
     def is_alive(self) -> bool:
         return not self._is_disposed and self._process.poll() is None
 
-    def ask(self, data: bytes | Path, name: str, declared_type: str, *, ocr: bool, seconds: float) -> Extraction:
+    def extract(self, data: bytes | Path, name: str, declared_type: str, *, ocr: bool, seconds: float) -> Extraction:
+        answer = self._ask(data, {"name": name, "type": declared_type, "ocr": ocr, "page": None}, seconds)
+        pages = tuple(Page(*page) for page in answer["pages"])
+        return Extraction(State(answer["state"]), answer["reason"], pages, answer["kind"])
+
+    def draw(self, data: bytes, page: int, *, seconds: float) -> Picture:
+        answer = self._ask(data, {"name": "", "type": "", "ocr": False, "page": page}, seconds)
+        if "png" not in answer:
+            return Picture(State(answer["state"]), answer["reason"])
+        return Picture(State.OK, "", answer["pages"], base64.b64decode(answer["png"]))
+
+    def _ask(self, data: bytes | Path, wanted: dict[str, object], seconds: float) -> dict[str, Any]:
         deadline = time.monotonic() + seconds
         self.requests += 1
         path, content = (str(data.resolve()), b"") if isinstance(data, Path) else ("", data)
-        header = json.dumps(
-            {"name": name, "type": declared_type, "ocr": ocr, "seconds": seconds, "path": path, "size": len(content)}
-        ).encode()
+        header = json.dumps({**wanted, "seconds": seconds, "path": path, "size": len(content)}).encode()
         self._write(LENGTH.pack(len(header)) + header, deadline)
         self._write(content, deadline)
         length = LENGTH.unpack(self._read(LENGTH.size, deadline))[0]
         if length > _ANSWER_BYTES:
             raise ChildDied("its answer makes no sense", "")
-        answer = json.loads(self._read(length, deadline))
+        answer: dict[str, Any] = json.loads(self._read(length, deadline))
         self.resident_bytes = answer["resident_bytes"]
-        pages = tuple(Page(*page) for page in answer["pages"])
-        return Extraction(State(answer["state"]), answer["reason"], pages, answer["kind"])
+        return answer
 
     def kill(self) -> None:
         """Ends the child and what it started. From any thread, and more than once: its user sees it die."""

@@ -13,7 +13,7 @@ _SIMPLE = re.compile(rf'\s*(?:([^\s"<>,;:()@\[\]\\]+(?: [^\s"<>,;:()@\[\]\\]+)*)
 _ONE_QUOTED = re.compile(rf'\s*"([^"\\]*)"\s*<({_BARE})>\s*\Z')
 _SIMPLE_CHARS = 400
 _GROUP_TOKENS = 64
-_USUAL_BYTES = 120
+_USUAL_CHARS = 120
 _SPECIAL = re.compile(r'["(:;\\\[]')
 _TOKEN = re.compile(r'[ \t\r\n\x0b\x0c]+|\[[^\[\]\r\n]*\]|[^\s"<>,;:()\[]+|.', re.DOTALL)
 _QUOTED = re.compile(r'"([^"\\]*(?:\\.[^"\\]*)*)"', re.DOTALL)
@@ -45,9 +45,9 @@ class Address:
         return f"{self.name} <{self.address}>" if self.name else self.address
 
 
-def parse_addresses(value: bytes, defects: Defects, limit: int = limits.ADDRESSES) -> tuple[Address, ...]:
+def parse_addresses(value: str, defects: Defects, limit: int = limits.ADDRESSES) -> tuple[Address, ...]:
     """All entries of an address field, in order. Never raises; linear in the length of the value."""
-    if len(value) <= _USUAL_BYTES:
+    if len(value) <= _USUAL_CHARS:
         found, noted = _parse_usual(value)
         for defect in noted:
             defects.add(defect)
@@ -56,13 +56,13 @@ def parse_addresses(value: bytes, defects: Defects, limit: int = limits.ADDRESSE
 
 
 @lru_cache(maxsize=8192)
-def _parse_usual(value: bytes) -> tuple[tuple[Address, ...], tuple[str, ...]]:
+def _parse_usual(value: str) -> tuple[tuple[Address, ...], tuple[str, ...]]:
     """The same few people write most of the mail of a mailbox, and to the same lists."""
     defects = Defects()
     return _parse(value, defects, limits.ADDRESSES), defects.as_tuple()
 
 
-def _parse(value: bytes, defects: Defects, limit: int) -> tuple[Address, ...]:
+def _parse(value: str, defects: Defects, limit: int) -> tuple[Address, ...]:
     text = header_text(value, defects)
     if not text or text.isspace():
         return ()

@@ -131,7 +131,7 @@ class Body:
             self._calendar(part, content)
             self._attach(attachment_of(part, name="invite.ics"))
             return
-        if b"begin" in content or b"=ybegin" in content:
+        if b"begin" in content:
             embedded = take_files(content)
             content = embedded.rest
             for number, file in enumerate(embedded.found, start=1):

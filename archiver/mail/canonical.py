@@ -9,20 +9,19 @@ import re
 
 from archiver.mail import limits
 
-_VOLATILE = re.compile(
-    rb"(?:status|x-status|x-keywords|x-uid|x-uidl|x-imap|x-imapbase|x-mozilla-[^:]*|x-account-key|x-gmail-labels|x-gm-[^:]*"
-    rb"|x-gmail-fetch-info|content-length|lines|x-evolution[^:]*|x-kmail-[^:]*|x-balsa-[^:]*|x-label|x-folder|x-from-line|x-offlineimap"
-    rb"|x-offlineimap-[^:]*|x-tuid|x-dovecot-[^:]*|xref|x-claws-[^:]*|x-sylpheed-[^:]*|x-pm-[^:]*|x-apple-[^:]*|x-uniform-type-identifier"
-    rb"|x-universally-unique-identifier|x-mail-created-date|x-remote-attachments|delivery-status)[ \t]*:",
-    re.IGNORECASE,
+_VOLATILE = (
+    rb"(?=[sSxXcClLdD])(?i:"  # the initials first: most fields need no closer look
+    rb"x-(?:status|keywords|uidl?|imap(?:base)?|mozilla-[^:\n]*|account-key|gmail-labels|gm-[^:\n]*|gmail-fetch-info"
+    rb"|evolution[^:\n]*|kmail-[^:\n]*|balsa-[^:\n]*|label|folder|from-line|offlineimap(?:-[^:\n]*)?|tuid|dovecot-[^:\n]*"
+    rb"|claws-[^:\n]*|sylpheed-[^:\n]*|pm-[^:\n]*|apple-[^:\n]*|uniform-type-identifier|universally-unique-identifier"
+    rb"|mail-created-date|remote-attachments)|xref|status|content-length|lines|delivery-status)[ \t]*:"
 )
-_FOLDED = frozenset((b" ", b"\t"))
-_INITIALS = frozenset(bytes([letter]) for letter in b"sSxXcClLdD")  # of the names above; most fields need no closer look
-_POSTMARK = re.compile(rb">?From [^\n]*(?:\n|\Z)")
-_LINES = re.compile(rb"[^\n]*\n?")
+_ANY_VOLATILE = re.compile(rb"\n" + _VOLATILE)
+_VOLATILE_FIELD = re.compile(rb"(?<=\n)" + _VOLATILE + rb"[^\n]*(?:\n[ \t][^\n]*)*\n?")
 _QUOTED_FROM = re.compile(rb"(?m)^>{1,8}(?=From )")
 _QUOTED_FROM_BYTES = 13  # of the longest form that is looked for
 _NEWLINES = b"\n" * (64 << 10)
+_BARE_CR = re.compile(rb"\r(?!\n)")
 
 
 class Canonical:
@@ -74,15 +73,7 @@ class Canonical:
         assert self._header is not None
         header, rest = bytes(self._header[:end]), bytes(self._header[end:])
         self._header = None
-        postmark = _POSTMARK.match(header)
-        kept, dropping = [], False
-        for line in _LINES.findall(header, postmark.end() if postmark else 0):
-            first = line[:1]
-            if first not in _FOLDED:
-                dropping = first in _INITIALS and _VOLATILE.match(line) is not None
-            if not dropping:
-                kept.append(line)
-        self._hash_text(b"".join(kept))
+        self._hash_text(_lasting(header))
         self._mid_line = not header.endswith(b"\n") and bool(header)
         self._body(rest)
 
@@ -114,8 +105,23 @@ class Canonical:
             self._newlines -= len(part)
 
 
+def _lasting(header: bytes) -> bytes:
+    """What counts of a header."""
+    if header.startswith((b"From ", b">From ")):
+        header = header.partition(b"\n")[2]
+    lines = b"\n" + header
+    return header if _ANY_VOLATILE.search(lines) is None else _VOLATILE_FIELD.sub(b"", lines)[1:]
+
+
 def canonical_sha256(raw: bytes) -> bytes:
     """The hash of a message that is in memory."""
+    text = raw.replace(b"\r\n", b"\n") if _BARE_CR.search(raw) else raw.replace(b"\r", b"")
+    end = text.find(b"\n\n", 0, limits.HEADER_BYTES) + 1
+    if end and not text.startswith(b"\n") and text.find(b">From ", end) < 0:  # nothing needs a closer look: as below, in one go
+        header, body = _lasting(text[:end]), text[end:].rstrip(b"\n")
+        digest = hashlib.sha256(header if body else header.rstrip(b"\n"))
+        digest.update(body)
+        return digest.digest()
     canonical = Canonical()
     canonical.feed(raw)
     return canonical.digest()

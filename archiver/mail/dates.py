@@ -71,7 +71,11 @@ def parse_date(text: str) -> datetime | None:
         day, name, year, hour, minute, second, zone = usual.groups()
         month = MONTHS.get(name.lower())
         if month is not None:
-            return _utc(int(year), month, int(day), (int(hour), int(minute), int(second or 0)), _offset(zone))
+            clock = int(hour), int(minute), int(second or 0)
+            try:
+                return datetime(int(year), month, int(day), *clock, tzinfo=UTC) - _east(zone)
+            except (ValueError, OverflowError):
+                return _utc(int(year), month, int(day), clock, _offset(zone))
     return _tolerant(text[: limits.DATE_CHARS])
 
 
@@ -174,6 +178,11 @@ def _year(digits: str) -> int:
 
 
 @lru_cache(maxsize=512)
+def _east(zone: str) -> timedelta:
+    offset = _offset(zone)
+    return timedelta(minutes=offset if abs(offset) <= _MAX_OFFSET_MINUTES else 0)
+
+
 def _offset(zone: str) -> int:
     """Minutes east of Greenwich, from `+0130`."""
     minutes = int(zone[1:3]) * 60 + int(zone[3:])
@@ -188,11 +197,6 @@ def _utc(year: int, month: int, day: int, clock: tuple[int, int, int], offset: i
         there = datetime(year, month, day, hour % 24, minute, min(second, 59), tzinfo=UTC)
         if hour == 24:
             offset -= 24 * 60
-        return there - _minutes(offset) if offset else there
+        return there - timedelta(minutes=offset)
     except (ValueError, OverflowError):
         return None
-
-
-@lru_cache(maxsize=512)
-def _minutes(offset: int) -> timedelta:
-    return timedelta(minutes=offset)

@@ -9,20 +9,20 @@ from archiver.mail import limits
 from archiver.mail.addresses import Address, parse_addresses
 from archiver.mail.dates import parse_date
 from archiver.mail.defects import Defects
-from archiver.mail.fields import Block, split_block
-from archiver.mail.words import header_text, tidy, unstructured
+from archiver.mail.fields import BLANK, Block, split_block
+from archiver.mail.words import field_bytes, header_text, tidy, unstructured
 
-_ADDRESS_FIELDS = frozenset({b"from", b"sender", b"to", b"cc", b"bcc", b"reply-to"})
+_ADDRESS_FIELDS = frozenset({"from", "sender", "to", "cc", "bcc", "reply-to"})
 _WANTED = _ADDRESS_FIELDS | {
-    b"message-id", b"subject", b"date", b"received", b"references", b"in-reply-to", b"list-id", b"content-type",
-    b"content-disposition", b"x-ms-has-attach", b"auto-submitted", b"precedence",
+    "message-id", "subject", "date", "received", "references", "in-reply-to", "list-id", "content-type",
+    "content-disposition", "x-ms-has-attach",
 }  # fmt: skip
 _ID = re.compile(r"<([^<>\s]{1,998})>")
 _RECEIVED_LOOKED_AT = 10
 _NO_ATTACHMENT = ("text/", "multipart/", "message/")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: that would take three times as long to make
 class Headers:
     """What the header block says. Dates are in UTC; Message-IDs stand without their angle brackets."""
 
@@ -35,7 +35,7 @@ class Headers:
     bcc: tuple[Address, ...]
     reply_to: tuple[Address, ...]
     date: datetime | None
-    first_received: datetime | None
+    received: list[str]  # the `Received` fields as they stand, the last server first
     references: tuple[str, ...]
     in_reply_to: tuple[str, ...]
     list_id: str
@@ -50,6 +50,16 @@ class Headers:
         return next(iter(self.from_ or self.sender), None)
 
     @property
+    def first_received(self) -> datetime | None:
+        """When the last server on the way got it, which is what the first `Received` says. Worked out when asked for."""
+        for value in self.received[:_RECEIVED_LOOKED_AT]:
+            start = value.rfind(";") + 1
+            date = parse_date(header_text(value[start : start + limits.DATE_CHARS], Defects()))
+            if date is not None:
+                return date
+        return None
+
+    @property
     def recipients(self) -> tuple[Address, ...]:
         return self.to + self.cc + self.bcc
 
@@ -61,35 +71,35 @@ def read_headers(raw: bytes) -> Headers:
 
 
 def headers_of(block: Block, defects: Defects) -> Headers:
-    values: dict[bytes, bytes] = {}
-    received: list[bytes] = []
+    values: dict[str, str] = {}
+    received: list[str] = []
     for name, value in block.fields:
-        if name == b"received":
-            received.append(value)
-        elif name not in _WANTED:
+        if name not in _WANTED:
             continue
+        if name == "received":
+            received.append(value)
         elif name not in values:
             values[name] = value
         elif name in _ADDRESS_FIELDS:  # RFC 5322 allows one field; two say more than one
-            values[name] += b", " + value
-            defects.add("repeated_field", name.decode("ascii", "replace"))
+            values[name] += ", " + value
+            defects.add("repeated_field", name)
     get = values.get
     addresses = _addresses(values, defects)
-    content_type = _content_type(get(b"content-type", b"")[:512].partition(b";")[0])
+    content_type = _content_type(get("content-type", "")[:512].partition(";")[0])
     return Headers(
-        message_id=_message_id(get(b"message-id", b""), defects),
-        subject=unstructured(get(b"subject", b"")[: limits.VALUE_CHARS], defects),
-        from_=addresses.get(b"from", ()),
-        sender=addresses.get(b"sender", ()),
-        to=addresses.get(b"to", ()),
-        cc=addresses.get(b"cc", ()),
-        bcc=addresses.get(b"bcc", ()),
-        reply_to=addresses.get(b"reply-to", ()),
-        date=_date(get(b"date"), defects),
-        first_received=first_received(received),
-        references=message_ids(get(b"references", b""), defects),
-        in_reply_to=message_ids(get(b"in-reply-to", b""), defects),
-        list_id=_list_id(get(b"list-id", b""), defects),
+        message_id=_message_id(get("message-id", ""), defects),
+        subject=unstructured(get("subject", "")[: limits.VALUE_CHARS], defects),
+        from_=addresses.get("from", ()),
+        sender=addresses.get("sender", ()),
+        to=addresses.get("to", ()),
+        cc=addresses.get("cc", ()),
+        bcc=addresses.get("bcc", ()),
+        reply_to=addresses.get("reply-to", ()),
+        date=_date(get("date"), defects),
+        received=received,
+        references=message_ids(get("references", ""), defects),
+        in_reply_to=message_ids(get("in-reply-to", ""), defects),
+        list_id=_list_id(get("list-id", ""), defects),
         content_type=content_type,
         has_attachments=_guess_attachments(content_type, values),
         header_bytes=block.body_start,
@@ -97,17 +107,17 @@ def headers_of(block: Block, defects: Defects) -> Headers:
     )
 
 
-def _addresses(values: dict[bytes, bytes], defects: Defects) -> dict[bytes, tuple[Address, ...]]:
-    found: dict[bytes, tuple[Address, ...]] = {}
+def _addresses(values: dict[str, str], defects: Defects) -> dict[str, tuple[Address, ...]]:
+    found: dict[str, tuple[Address, ...]] = {}
     left = limits.ADDRESSES
-    for name in (b"from", b"sender", b"reply-to", b"to", b"cc", b"bcc"):
+    for name in ("from", "sender", "reply-to", "to", "cc", "bcc"):
         if name in values and left > 0:
             found[name] = parse_addresses(values[name], defects, left)
             left -= len(found[name])
     return found
 
 
-def _message_id(value: bytes, defects: Defects) -> str:
+def _message_id(value: str, defects: Defects) -> str:
     if not value:
         return ""
     text = header_text(value[: limits.VALUE_CHARS], defects)
@@ -115,7 +125,7 @@ def _message_id(value: bytes, defects: Defects) -> str:
     return found[1] if found else tidy(text).strip("<>")[:998]
 
 
-def message_ids(value: bytes, defects: Defects) -> tuple[str, ...]:
+def message_ids(value: str, defects: Defects) -> tuple[str, ...]:
     """The ids of References or In-Reply-To, each once, in order; the last ones when there are too many."""
     if not value:
         return ()
@@ -126,7 +136,7 @@ def message_ids(value: bytes, defects: Defects) -> tuple[str, ...]:
     return tuple(ids)[-limits.REFERENCES :]
 
 
-def _date(value: bytes | None, defects: Defects) -> datetime | None:
+def _date(value: str | None, defects: Defects) -> datetime | None:
     if value is None:
         defects.add("no_date")
         return None
@@ -137,17 +147,7 @@ def _date(value: bytes | None, defects: Defects) -> datetime | None:
     return date
 
 
-def first_received(values: list[bytes]) -> datetime | None:
-    """When the last server on the way got it, which is what the first `Received` says."""
-    for value in values[:_RECEIVED_LOOKED_AT]:
-        start = value.rfind(b";") + 1
-        date = parse_date(header_text(value[start : start + limits.DATE_CHARS], Defects()))
-        if date is not None:
-            return date
-    return None
-
-
-def _list_id(value: bytes, defects: Defects) -> str:
+def _list_id(value: str, defects: Defects) -> str:
     if not value:
         return ""
     text = unstructured(value[: limits.VALUE_CHARS], defects)
@@ -156,14 +156,14 @@ def _list_id(value: bytes, defects: Defects) -> str:
 
 
 @lru_cache(maxsize=1024)
-def _content_type(value: bytes) -> str:
-    text = value.strip().decode("ascii", "replace").lower()
+def _content_type(value: str) -> str:
+    text = field_bytes(value).strip().decode("ascii", "replace").lower()
     return text if "/" in text else "text/plain"
 
 
-def _guess_attachments(content_type: str, values: dict[bytes, bytes]) -> bool:
+def _guess_attachments(content_type: str, values: dict[str, str]) -> bool:
     if content_type == "multipart/mixed" or not content_type.startswith(_NO_ATTACHMENT):
         return True
-    if b"x-ms-has-attach" in values and values[b"x-ms-has-attach"].strip().lower() == b"yes":
+    if "x-ms-has-attach" in values and values["x-ms-has-attach"].strip(BLANK).lower() == "yes":
         return True
-    return b"content-disposition" in values and values[b"content-disposition"].strip().lower().startswith(b"attachment")
+    return "content-disposition" in values and values["content-disposition"].strip(BLANK).lower().startswith("attachment")

@@ -19,7 +19,7 @@ from archiver.mail.words import unstructured
 PARSER_VERSION = 1  # rises when the same bytes give other values
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Message:
     """What a message says. Its text holds everything that can be searched apart from the content of attachments."""
 
@@ -38,9 +38,9 @@ class Message:
     def list_headers(self) -> dict[str, str]:
         """List-Id, List-Unsubscribe, …: lower-case name and value."""
         return {
-            name.decode("ascii"): unstructured(value[: limits.VALUE_CHARS], Defects())
+            name: unstructured(value[: limits.VALUE_CHARS], Defects())
             for name, value in self.fields
-            if name.startswith(b"list-")
+            if name.startswith("list-")
         }
 
     @property
@@ -58,11 +58,11 @@ def read_message(raw: bytes) -> Message:
     defects = Defects()
     block = split_block(raw, defects)
     headers = headers_of(block, defects)
+    bulk, auto_reply, bounce = header_flags(block.fields, headers)
     is_reply = bool(headers.references or headers.in_reply_to) or is_reply_subject(headers.subject)
     body = Body(scan_parts(raw, block, defects), defects, is_reply)
     body.read()
     marked = body.text()
-    bulk, auto_reply, bounce = header_flags(block.fields, headers)
     return Message(
         headers=headers,
         fields=block.fields,

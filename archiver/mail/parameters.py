@@ -10,6 +10,7 @@ from archiver.mail import charsets, limits
 from archiver.mail.defects import Defects
 from archiver.mail.words import decode_words, header_text, tidy
 
+_ONE = re.compile(r'\s*([\w.+-]+(?:/[\w.+-]+)?)\s*;\s*([\w-]{1,128})\s*=\s*(?:"([^"\\]*)"|([^\s;"]+))[;\s]*\Z')
 _BETWEEN = re.compile(r"[;\s]*")
 _NAME = re.compile(r'([^\s=;"]{1,128})\s*=\s*')
 _QUOTED = re.compile(r'"([^"\\]*(?:\\.[^"\\]*)*)(?:"|\Z)', re.DOTALL)
@@ -17,7 +18,7 @@ _CONTINUED = re.compile(r"([^*]+)(?:\*(\d{1,3}))?(\*)?\Z")
 _ESCAPE = re.compile(r'\\(["\\])')
 _COMMENT = re.compile(r"\([^()]*\)")
 _VALUE_CHARS = 64 << 10
-_USUAL_BYTES = 80
+_USUAL_CHARS = 80
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,20 +35,24 @@ class Parametrised:
 NOTHING = Parametrised("", {})
 
 
-def parse_parameters(raw: bytes, defects: Defects) -> Parametrised:
-    if len(raw) <= _USUAL_BYTES and raw.isascii() and b"=?" not in raw and b"*" not in raw:
+def parse_parameters(raw: str, defects: Defects) -> Parametrised:
+    if len(raw) <= _USUAL_CHARS and raw.isascii() and "=?" not in raw and "*" not in raw:
         return _parse_usual(raw)
     return _parse(raw, defects)
 
 
 @lru_cache(maxsize=4096)
-def _parse_usual(raw: bytes) -> Parametrised:
+def _parse_usual(raw: str) -> Parametrised:
     """Most parts of the world's mail share a few dozen of these."""
     return _parse(raw, Defects())
 
 
-def _parse(raw: bytes, defects: Defects) -> Parametrised:
+def _parse(raw: str, defects: Defects) -> Parametrised:
     text = header_text(raw[:_VALUE_CHARS], defects)
+    one = _ONE.match(text)
+    if one is not None:
+        value, name, quoted, bare = one.groups()
+        return Parametrised(value.lower(), {name.lower(): _plain(bare or quoted, defects)})
     value, semicolon, _ = text.partition(";")
     if "(" in value:
         value = _COMMENT.sub("", value)

@@ -13,6 +13,7 @@ from archiver.mail.encodings import decode_transfer
 from archiver.mail.fields import Block, Field, split_block
 from archiver.mail.parameters import NOTHING, Parametrised, parse_parameters
 from archiver.mail.smime import smime_content
+from archiver.mail.words import field_bytes
 
 _GUESSED_BOUNDARY = re.compile(rb"(?:\A|\n)--([^\s-][^\r\n]{0,200}?)[ \t]*\r?\n(?:Content-|\r?\n)", re.IGNORECASE)
 _NESTED = frozenset({"message/rfc822", "message/global", "message/news"})
@@ -188,14 +189,14 @@ def _before_line_end(buffer: bytes, start: int, at: int) -> int:
 
 def _described(block: Block, defects: Defects) -> tuple[Parametrised, Parametrised, str, str]:
     values = block.values()
-    content_type = parse_parameters(values[b"content-type"], defects) if b"content-type" in values else NOTHING
-    disposition = parse_parameters(values[b"content-disposition"], defects) if b"content-disposition" in values else NOTHING
+    content_type = parse_parameters(values["content-type"], defects) if "content-type" in values else NOTHING
+    disposition = parse_parameters(values["content-disposition"], defects) if "content-disposition" in values else NOTHING
     encoding = content_id = ""
-    if b"content-transfer-encoding" in values:
-        given = values[b"content-transfer-encoding"].partition(b";")[0]
-        encoding = given.strip(b" \t\r\n\"'").decode("ascii", "replace").lower()
-    if b"content-id" in values:
-        content_id = values[b"content-id"].strip(b" \t<>\r\n").decode("utf-8", "replace")[:998]
+    if "content-transfer-encoding" in values:
+        given = values["content-transfer-encoding"].partition(";")[0].strip(" \t\r\n\"'")
+        encoding = field_bytes(given).decode("ascii", "replace").lower()
+    if "content-id" in values:
+        content_id = field_bytes(values["content-id"].strip(" \t<>\r\n")).decode("utf-8", "replace")[:998]
     return content_type, disposition, encoding, content_id
 
 

@@ -1,7 +1,8 @@
 """What of a plain text is quoted from another mail, and what is a signature, so that search can prefer new words.
 
 All patterns begin with a line end and are used on "\\n" + text: that lets the regex engine leap from line to line, and a match
-that starts at n in there is a line that starts at n in the text.
+that starts at n in there is a line that starts at n in the text. Where there is a choice of words, their initials are looked
+for first: most lines begin with none of them.
 """
 
 import re
@@ -24,22 +25,22 @@ _ORIGINAL = re.compile(
     r"|Oorspronkelijk bericht|Mensagem original|Original Appointment|Исходное сообщение)[ \t]*-{2,}|_{20,})[ \t]*(?=\n)"
 )
 _HEADER_BLOCK = re.compile(
-    r"\n[ \t]*\*?(?:From|Von|De|Da|Van|Från|Fra|Od|От)\*?[ \t]?:[^\n]+"
+    r"\n[ \t]*(?=[*FVDOО])\*?(?:From|Von|De|Da|Van|Från|Fra|Od|От)\*?[ \t]?:[^\n]+"
     r"(?:\n[ \t]*\*?(?:Sent|Date|Gesendet|Datum|Envoyé|Enviado|Inviato|Verzonden|Skickat|Sendt|To|An|À|Para|A|Aan|Till|Til|Cc"
     r"|Отправлено|Кому)\*?[ \t]?:[^\n]*){1,5}"
     r"\n[ \t]*\*?(?:Subject|Betreff|Objet|Asunto|Oggetto|Onderwerp|Ämne|Emne|Assunto|Temat|Тема)\*?[ \t]?:"
 )
 _SIGNATURE = re.compile(r"\n--[ \t]?(?=\n|\Z)")
 _SENT_FROM = re.compile(
-    r"\n[ \t]*(?:Sent from my [^\n]{2,40}|Sent from (?:Mail|Outlook|Yahoo)[^\n]{0,60}|Get Outlook for [^\n]{2,60}"
+    r"\n[ \t]*(?=[SGVEIО])(?:Sent from my [^\n]{2,40}|Sent from (?:Mail|Outlook|Yahoo)[^\n]{0,60}|Get Outlook for [^\n]{2,60}"
     r"|Von meinem [^\n]{2,40} gesendet|Envoyé de mon [^\n]{2,40}|Enviado desde mi [^\n]{2,40}|Inviato da[l ][^\n]{2,40}"
     r"|Verstuurd vanaf mijn [^\n]{2,40}|Skickat från min [^\n]{2,40}|Отправлено с [^\n]{2,40})(?=\n|\Z)"
 )
 _SIGNATURE_LINES = 30
 # Most texts have nothing of it, and one look tells.
 _ANY = re.compile(
-    r"\n[ \t]{0,3}(?:>|--|____|\*?(?:From|Von|De|Da|Van|Från|Fra|Od|От)\*?[ \t]?:|Sent from|Get Outlook|Von meinem|Envoyé de"
-    r"|Enviado|Inviato|Verstuurd|Skickat|Отправлено)"
+    r"\n[ \t]{0,3}(?=[>*FVDOОSGEI_-])(?:>|--|____|\*?(?:From|Von|De|Da|Van|Från|Fra|Od|От)\*?[ \t]?:|Sent from|Get Outlook"
+    r"|Von meinem|Envoyé de|Enviado|Inviato|Verstuurd|Skickat|Отправлено)"
 )
 
 _Range = tuple[int, int]

@@ -30,15 +30,15 @@ def read_report(body: bytes) -> tuple[Delivery, ...]:
     deliveries: list[Delivery] = []
     body = body.replace(b"\r\n", b"\n").strip(b"\n")
     for group in body.split(b"\n\n")[: _RECIPIENTS + 1]:
-        fields: dict[bytes, str] = {}
+        fields: dict[str, str] = {}
         for name, value in split_block(group.lstrip(b"\n") + b"\n\n", Defects()).fields:
             fields.setdefault(name, unstructured(value[:4096], Defects()))
-        recipient = _address(fields.get(b"final-recipient", ""))
-        original = _address(fields.get(b"original-recipient", ""))
+        recipient = _address(fields.get("final-recipient", ""))
+        original = _address(fields.get("original-recipient", ""))
         if recipient or original:
-            action = (fields.get(b"action") or fields.get(b"disposition", "")).lower()
-            diagnostic = fields.get(b"diagnostic-code", "").partition(";")
-            status = fields.get(b"status", "").partition(" ")[0]
+            action = (fields.get("action") or fields.get("disposition", "")).lower()
+            diagnostic = fields.get("diagnostic-code", "").partition(";")
+            status = fields.get("status", "").partition(" ")[0]
             deliveries.append(Delivery(action, status, recipient, original, diagnostic[2].strip() or diagnostic[0]))
     return tuple(deliveries)
 

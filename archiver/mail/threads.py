@@ -74,9 +74,9 @@ def is_reply_subject(subject: str) -> bool:
 
 def _without_prefixes(subject: str) -> tuple[str, bool]:
     is_reply = False
-    if ":" not in subject and "[" not in subject and "：" not in subject:
-        return subject, False
     for _ in range(_PREFIXES):
+        if ":" not in subject and "[" not in subject and "：" not in subject:
+            break
         prefix = _PREFIX.match(subject) or _LIST_TAG.match(subject)
         if prefix is None or (prefix.re is _LIST_TAG and prefix.end() == len(subject)):
             break

@@ -14,18 +14,23 @@ _CONTROLS = re.compile("[\x00-\x08\x0e-\x1f\x7f]")
 _Chunk = tuple[str, bytes | str]  # charset and bytes of encoded words, or "" and literal text
 
 
-def header_text(value: bytes, defects: Defects) -> str:
-    """A raw header value as text, encoded words not yet decoded."""
+def header_text(value: str, defects: Defects) -> str:
+    """The value of a field with what it has outside ASCII read, encoded words not yet decoded."""
     if value.isascii():
-        if b"\x1b$" not in value:
-            return value.decode("ascii")
-        return charsets.decode(value, "", defects)
+        if "\x1b$" not in value:
+            return value
+        return charsets.decode(value.encode("ascii"), "", defects)
     defects.add("raw_8bit_header")
     # Several charsets can meet in one field, and then each line or word has its own: UTF-8 as a whole, else a guess.
-    return charsets.decode(value, "", Defects())
+    return charsets.decode(field_bytes(value), "", Defects())
 
 
-def unstructured(value: bytes, defects: Defects) -> str:
+def field_bytes(value: str) -> bytes:
+    """The value of a field as it came."""
+    return value.encode("ascii", "surrogateescape")
+
+
+def unstructured(value: str, defects: Defects) -> str:
     """A subject and its like: decoded, white space made single, controls gone."""
     text = header_text(value, defects)
     if "=?" in text:

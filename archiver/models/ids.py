@@ -5,10 +5,18 @@ from __future__ import annotations
 import os
 import threading
 import time
-from uuid import UUID
+from uuid import UUID, SafeUUID
 
 _lock = threading.Lock()
 _last = 0
+
+
+def uuid_of(value: int) -> UUID:
+    """UUID(int=value) for a value that surely has 128 bits, in a third of the time: nothing is checked."""
+    made = object.__new__(UUID)
+    object.__setattr__(made, "int", value)
+    object.__setattr__(made, "is_safe", SafeUUID.unknown)
+    return made
 
 
 def uuid7() -> UUID:
@@ -19,7 +27,7 @@ def uuid7() -> UUID:
         _last = max(stamp, _last + 1)
         milliseconds, fraction = divmod(_last, 4000)
     random = int.from_bytes(os.urandom(8)) & ((1 << 62) - 1)
-    return UUID(int=(milliseconds << 80) | (0x7 << 76) | (fraction << 64) | (0b10 << 62) | random)
+    return uuid_of((milliseconds << 80) | (0x7 << 76) | (fraction << 64) | (0b10 << 62) | random)
 
 
 def message_uuid(sha256: bytes) -> UUID:
@@ -29,4 +37,4 @@ def message_uuid(sha256: bytes) -> UUID:
     value = int.from_bytes(sha256[:16])
     value = value & ~(0xF << 76) | (0x8 << 76)
     value = value & ~(0b11 << 62) | (0b10 << 62)
-    return UUID(int=value)
+    return uuid_of(value)

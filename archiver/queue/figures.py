@@ -3,31 +3,53 @@ processes and machines."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
+import asyncio
+import contextlib
+from collections import Counter, defaultdict
 
+import redis
 import redis.asyncio
 
 from archiver.queue.connection import sync_client
 
 _COUNTS = "archiver:jobs:counts"
 _SECONDS = "archiver:jobs:seconds"
+_WRITE_SECONDS = 1.0
 
 
 class JobFigures:
-    """The hook that everything which happens to a job goes through."""
+    """The hook that everything which happens to a job goes through. Noted here, written together: `write` every second."""
 
     def __init__(self, client: redis.asyncio.Redis) -> None:
         self._client = client
+        self._counts: Counter[str] = Counter()
+        self._seconds: dict[str, float] = defaultdict(float)
 
-    async def count(self, events: Iterable[tuple[str, str]], seconds: float = 0.0) -> None:
-        """`events`: (job name, what happened: added, done or failed)."""
+    def note(self, name: str, event: str, *, times: int = 1, seconds: float = 0.0) -> None:
+        """`event`: added, done, delayed or failed."""
+        self._counts[f"{name} {event}"] += times
+        self._seconds[name] += seconds
+
+    async def write(self) -> None:
+        """What Redis does not take is not tried again: a figure is no reason to fail, and must not count twice."""
+        counts, seconds = self._counts, self._seconds
+        if not counts:
+            return
+        self._counts, self._seconds = Counter(), defaultdict(float)
         pipeline = self._client.pipeline(transaction=False)
-        for (name, event), times in Counter(events).items():
-            pipeline.hincrby(_COUNTS, f"{name} {event}", times)
-            if seconds:
-                pipeline.hincrbyfloat(_SECONDS, name, seconds)
-        await pipeline.execute()
+        for field, times in counts.items():
+            pipeline.hincrby(_COUNTS, field, times)
+        for name, spent in seconds.items():
+            if spent:
+                pipeline.hincrbyfloat(_SECONDS, name, spent)
+        with contextlib.suppress(redis.RedisError, OSError):
+            await pipeline.execute()
+
+    async def keep_writing(self) -> None:
+        """Until it is cancelled."""
+        while True:
+            await asyncio.sleep(_WRITE_SECONDS)
+            await self.write()
 
 
 def read_figures(url: str) -> tuple[dict[tuple[str, str], int], dict[str, float]]:

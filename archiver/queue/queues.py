@@ -59,7 +59,9 @@ class JobQueues:
             jobs.append({"name": kind.name, "data": envelope.encode(), "opts": options(kind, envelope.id, envelope.priority)})
         if jobs:
             await self._queues[queue].addBulk(jobs)
-            await self.figures.count((type(envelope.job).name, "added") for envelope in envelopes)
+            for envelope in envelopes:
+                self.figures.note(type(envelope.job).name, "added")
+            await self.figures.write()
 
     async def counts(self, queue: QueueName) -> dict[str, int]:
         """Jobs by state; paused queues count theirs as waiting."""

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import meilisearch
+import requests
+from meilisearch._httprequests import HttpRequests
 from meilisearch.errors import MeilisearchError
 
 from archiver.config import Settings
@@ -15,7 +20,26 @@ def make_client(settings: Settings, timeout_seconds: int = 30) -> meilisearch.Cl
             "MEILI_HOST and MEILI_MASTER_KEY are not set; `archiver up` sets them to those of the embedded server"
         )
     host, key = settings.meili_host.get_secret_value(), settings.meili_master_key.get_secret_value()
-    return meilisearch.Client(host, key, timeout=timeout_seconds)
+    client = meilisearch.Client(host, key, timeout=timeout_seconds)
+    client.http = _KeptOpen(client)
+    return client
+
+
+class _KeptOpen(HttpRequests):
+    """One connection for all requests of a client; the library itself opens, and sets up, a new one for each.
+
+    What the environment says about proxies and certificates is read once.
+    """
+
+    def __init__(self, client: meilisearch.Client) -> None:
+        super().__init__(client.config)
+        self._session = requests.Session()
+        found = self._session.merge_environment_settings(client.config.url, {}, None, None, None)
+        self._session.proxies, self._session.verify, self._session.cert = found["proxies"], found["verify"], found["cert"]
+        self._session.trust_env = False
+
+    def send_request(self, http_method: Callable[..., Any], path: str, *given: Any, **more: Any) -> Any:
+        return super().send_request(getattr(self._session, http_method.__name__), path, *given, **more)
 
 
 def search_version(settings: Settings) -> str:

@@ -13,6 +13,7 @@ from uuid import UUID
 
 from sqlalchemy import Connection, Engine, text
 
+from archiver.db import autocommit
 from archiver.errors import NotFound, UsageError
 from archiver.models.ids import uuid7
 from archiver.models.states import Role
@@ -80,7 +81,7 @@ def resolve(engine: Engine, key: str) -> Principal | None:
     match = _FORM.fullmatch(key)
     if match is None:
         return None
-    with engine.begin() as connection:
+    with autocommit(engine) as connection:
         row = connection.execute(_RESOLVE, {"prefix": match[1], "every": _USED_EVERY_SECONDS}).first()
         if row is None or not hmac.compare_digest(bytes(row.key_hash), _hash(key)):
             return None

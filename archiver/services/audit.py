@@ -15,14 +15,18 @@ from uuid import UUID
 import orjson
 from sqlalchemy import Connection, Engine, text
 
+from archiver.db import autocommit
 from archiver.services.principal import Principal
 
 _MAX_CHARS = 2000
 _PAGE = 2000
 
-_INSERT = text("""
+_INSERT = """
     INSERT INTO audit_log (actor, actor_id, action, object_kind, object_id, detail, client_address, request_id)
-    VALUES (:actor, :actor_id, :action, :object_kind, :object_id, CAST(:detail AS jsonb), :client_address, :request_id)""")
+    SELECT :actor, CAST(:actor_id AS uuid), :action, :object_kind, :object_id, CAST(:detail AS jsonb), :client_address,
+        :request_id"""
+_DEED = text(_INSERT)
+_LOOK = text(f"{_INSERT} FROM set_config('synchronous_commit', 'off', true)")
 
 # the same text as in the table's trigger, so that anybody can check the chain with SHA-256 alone
 _HASHED = """jsonb_build_array(id, floor(extract(epoch FROM at) * 1000000)::bigint, actor, actor_id, action, object_kind,
@@ -75,7 +79,21 @@ def record(
     object_id: object = None,
     **detail: object,
 ) -> None:
-    values = {
+    connection.execute(_DEED, _values(who, action, object_kind, object_id, detail))
+
+
+def record_look(
+    engine: Engine, who: Principal, action: str, object_kind: str, object_id: object = None, **detail: object
+) -> None:
+    """Something was only looked at: committed before it is shown, but without waiting for the disk as a change does."""
+    with autocommit(engine) as connection:
+        connection.execute(_LOOK, _values(who, action, object_kind, object_id, detail))
+
+
+def _values(
+    who: Principal, action: str, object_kind: str | None, object_id: object, detail: dict[str, object]
+) -> dict[str, object]:
+    return {
         "actor": _clean(who.name),
         "actor_id": who.user_id,
         "action": action,
@@ -85,16 +103,6 @@ def record(
         "client_address": who.client_address,
         "request_id": who.request_id,
     }
-    connection.execute(_INSERT, values)
-
-
-def record_look(
-    engine: Engine, who: Principal, action: str, object_kind: str, object_id: object = None, **detail: object
-) -> None:
-    """Something was only looked at: committed before it is shown, but without waiting for the disk as a change does."""
-    with engine.begin() as connection:
-        connection.execute(text("SET LOCAL synchronous_commit = off"))
-        record(connection, who, action, object_kind, object_id, **detail)
 
 
 def listed(connection: Connection, *, most: int = 100, **filters: Any) -> list[Entry]:

@@ -21,7 +21,7 @@ from archiver.errors import ArchiverError, UsageError
 from archiver.models.ids import message_uuid, uuid7
 from archiver.services import batch_sql as sql
 from archiver.services.intake import Intake, Item, Prepared, effective_changes, new_copies, prepare, read_batch, version_keys
-from archiver.services.message_rows import MessageRows, describe
+from archiver.services.message_rows import describe_all
 from archiver.services.provider_keys import fit_key
 from archiver.store.archive import Archive
 from archiver.store.backend import Written
@@ -157,12 +157,14 @@ class _Transaction:
 
     def run(self, intake: Intake) -> BatchResult:
         with self.sql:
-            self._check_fence()
+            fence = self.sql.send(sql.FENCE, slice=self.fence.slice) if self.fence else None
             keys = {item.key for item in intake.items} | {fit_key(change.provider_key) for change in self.batch.changes}
             mailbox = self.sql.send(sql.HOLD_MAILBOX)
             copies_known = self.sql.send(sql.FIND_COPIES, keys=sql.rows(sorted(keys))) if keys else None
             hashes = {item.sha256 for item in intake.items}
             messages_known = self.sql.send(sql.FIND_MESSAGES, hashes=sql.hashes(hashes)) if hashes else None
+            if fence is not None and not self.sql.fetch(fence):
+                raise TakenOver(f"the mailbox {self.origin.address} is in other hands (session {self.run_id})")
             if not self.sql.fetch(mailbox):
                 raise UsageError(f"there is no mailbox {self.origin.mailbox_id}")
             known = {row.provider_key: row for row in self.sql.fetch(copies_known)} if copies_known else {}
@@ -186,12 +188,6 @@ class _Transaction:
         if self.written and extended:
             sql.record_pack(self.connection, self.written, self.sql.fetch(extended))
         return result
-
-    def _check_fence(self) -> None:
-        if self.fence and not self.sql.ask(sql.FENCE, slice=self.fence.slice):
-            raise TakenOver(
-                f"the mailbox {self.origin.address} is in other hands (session {self.run_id}, slice {self.fence.slice})"
-            )
 
     def _store(self, intake: Intake, copies: list[Item], changes: list[Change], rows_known: set[bytes]) -> int:
         """Postgres works on the rows while we write the bytes; the commit comes after both."""
@@ -239,7 +235,8 @@ class _Transaction:
         """In portions, so that Postgres begins with the first while we read the headers of the next."""
         answers = []
         for start in range(0, len(prepared), _PORTION):
-            described = [_describe(item) for item in prepared[start : start + _PORTION]]
+            items = [one.item for one in prepared[start : start + _PORTION]]
+            described = describe_all([(item.raw, item.sha256, item.message.received_at) for item in items])
             answers.append(self.sql.send(sql.ADD_MESSAGES, rows=sql.rows([row.message for row in described])))
             participants = [entry for row in described for entry in row.participants]
             if participants:
@@ -322,11 +319,6 @@ class _Transaction:
                 failed=result.failed,
                 bytes=result.bytes,
             )
-
-
-def _describe(prepared: Prepared) -> MessageRows:
-    item = prepared.item
-    return describe(item.raw, item.sha256, item.message.received_at)
 
 
 def _dead_letter(key: str, failed: FailedMessage) -> dict[str, object]:

@@ -18,7 +18,9 @@ from archiver.services.access import Scope
 
 _LIST_COLUMNS = """m.id, encode(m.sha256, 'hex') AS sha256, m.sort_at AS date, m.sender, m.sender_name, m.subject, m.size_bytes,
     m.has_attachments, m.thread_id, m.search_state"""
-_THREAD_MOST = 500
+_PARTICIPANTS = """SELECT json_agg(json_build_array(p.role, p.address, p.name) ORDER BY p.position) FROM participants p
+    WHERE p.message_id = m.id AND p.position < 2000"""
+THREAD_MOST = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,16 @@ class MessageDetail:
 
 
 @dataclass(frozen=True, slots=True)
+class Around:
+    """A stretch of a conversation, oldest first."""
+
+    messages: list[MessageRow]
+    is_first: bool
+    """Nothing comes before it."""
+    is_last: bool
+
+
+@dataclass(frozen=True, slots=True)
 class MailboxRow:
     id: UUID
     address: str
@@ -112,15 +124,11 @@ def listed(
 def detail(connection: Connection, scope: Scope, message_id: UUID) -> MessageDetail:
     statement = text(
         f"SELECT {_LIST_COLUMNS}, m.internet_message_id, m.in_reply_to, m.sent_at, m.received_at, m.date_origin, m.archived_at,"  # noqa: S608
-        f" m.defects FROM messages m WHERE m.id = :id AND {scope.messages('m')}"
+        f" m.defects, ({_PARTICIPANTS}) AS participants FROM messages m WHERE m.id = :id AND {scope.messages('m')}"
     )
     row = connection.execute(statement, {"id": message_id, **scope.values()}).first()
     if row is None:
         raise NotFound(f"there is no message {message_id}")
-    people = connection.execute(
-        text("SELECT role, address, name FROM participants WHERE message_id = :id ORDER BY position LIMIT 2000"),
-        {"id": message_id},
-    )
     return MessageDetail(
         message=MessageRow(*row[:10]),
         internet_message_id=row.internet_message_id,
@@ -130,7 +138,7 @@ def detail(connection: Connection, scope: Scope, message_id: UUID) -> MessageDet
         date_origin=row.date_origin,
         archived_at=row.archived_at,
         defects=row.defects,
-        participants=[ParticipantRow(*one) for one in people],
+        participants=[ParticipantRow(*one) for one in row.participants or ()],
         copies=copies(connection, scope, message_id),
     )
 
@@ -142,14 +150,16 @@ def copies(connection: Connection, scope: Scope, message_id: UUID) -> list[Copy]
         " FROM message_copies c JOIN mailboxes b ON b.id = c.mailbox_id JOIN ingestion_sources s ON s.id = b.source_id"
         f" WHERE c.message_id = :id AND {scope.copies('c')} ORDER BY lower(b.address), c.folder, c.id LIMIT 1000"
     )
-    found = [Copy(*row) for row in connection.execute(statement, {"id": message_id, **scope.values()})]
+    found = [Copy(*row) for row in connection.execute(statement, {"id": message_id, **scope.values()}).all()]
     if not found:
         raise NotFound(f"there is no message {message_id}")
     return found
 
 
-def thread(connection: Connection, scope: Scope, message_id: UUID) -> list[MessageRow]:
-    """The conversation, oldest first, as far as it is seen."""
+def thread(
+    connection: Connection, scope: Scope, message_id: UUID, *, above: Place | None = None, most: int = THREAD_MOST
+) -> list[MessageRow]:
+    """The conversation, oldest first, as far as it is seen; `above` continues after a message of it."""
     asked = connection.execute(
         text(f"SELECT m.thread_id FROM messages m WHERE m.id = :id AND {scope.messages('m')}"),  # noqa: S608
         {"id": message_id, **scope.values()},
@@ -157,12 +167,32 @@ def thread(connection: Connection, scope: Scope, message_id: UUID) -> list[Messa
     if asked is None:
         raise NotFound(f"there is no message {message_id}")
     which = "m.thread_id = :thread_id" if asked.thread_id is not None else "m.id = :id"
-    statement = text(
-        f"SELECT {_LIST_COLUMNS} FROM messages m WHERE {which} AND {scope.messages('m')}"  # noqa: S608
-        " ORDER BY m.sort_at, m.id LIMIT :most"
+    values = {"id": message_id, "thread_id": asked.thread_id, "most": most, **scope.values()}
+    if above is not None:
+        which += " AND (m.sort_at, m.id) > (:date, :above_id)"
+        values |= {"date": above.date, "above_id": above.id}
+    return [MessageRow(*row) for row in connection.execute(text(_conversation(scope, which, "ASC")), values).all()]
+
+
+def around(connection: Connection, scope: Scope, message: MessageRow, each: int = 100) -> Around:
+    """A message that the scope sees, among those of its conversation that come just before and after it."""
+    if message.thread_id is None:
+        return Around([message], is_first=True, is_last=True)
+    values = {"thread_id": message.thread_id, "date": message.date, "id": message.id, "most": each + 1, **scope.values()}
+    place = "m.thread_id = :thread_id AND (m.sort_at, m.id) {} (:date, :id)"
+    both = (_conversation(scope, place.format(sign), order) for sign, order in (("<", "DESC"), (">", "ASC")))
+    found = [MessageRow(*row) for row in connection.execute(text(" UNION ALL ".join(both)), values).all()]
+    before = [one for one in found if (one.date, one.id) < (message.date, message.id)]
+    after = found[len(before) :]
+    shown = [*reversed(before[:each]), message, *after[:each]]
+    return Around(shown, is_first=len(before) <= each, is_last=len(after) <= each)
+
+
+def _conversation(scope: Scope, which: str, order: str) -> str:
+    return (
+        f"(SELECT {_LIST_COLUMNS} FROM messages m WHERE {which} AND {scope.messages('m')}"  # noqa: S608
+        f" ORDER BY m.sort_at {order}, m.id {order} LIMIT :most)"
     )
-    values = {"id": message_id, "thread_id": asked.thread_id, "most": _THREAD_MOST, **scope.values()}
-    return [MessageRow(*row) for row in connection.execute(statement, values)]
 
 
 def mailboxes(connection: Connection, scope: Scope, *, after: str = "", most: int = 100) -> list[MailboxRow]:

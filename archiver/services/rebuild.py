@@ -118,7 +118,7 @@ class _Rebuild:
 
     def _pack(self, pack_id: UUID) -> None:
         try:
-            pack = self.archive.backend.open(pack_id)
+            pack = self.archive.backend.open(pack_id).read_ahead()
             listed = list(entries(pack, self.archive.frames))
         except Damage as damage:
             self.result.damage.append(str(damage))
@@ -236,7 +236,7 @@ def _content(objects: CachingReader, frame: Frame) -> StoredMessage:
     if frame.header.content_length <= _IN_MEMORY_BYTES:
         data = frame.bytes()
         recipe, _ = Recipe.decode(data)
-        again = lambda: objects.assemble(replace(frame, pieces=iter((data,))))  # noqa: E731
+        again = lambda: objects.assemble(frame._replace(pieces=iter((data,))))  # noqa: E731
         return StoredMessage(again, recipe.message_length, _parts(recipe))
     recipe = recipe_of(frame)
     return StoredMessage(lambda: objects.assemble(objects.frames.open(place)), recipe.message_length, _parts(recipe))

@@ -13,6 +13,7 @@ from uuid import UUID
 from sqlalchemy import Engine, text
 
 from archiver.config import Settings
+from archiver.db import autocommit
 from archiver.errors import UsageError
 from archiver.search.asking import Asker, narrowed
 from archiver.search.client import make_client
@@ -28,14 +29,15 @@ MAX_LIMIT: Final = 1_000
 _REMEMBERED_SECONDS: Final = 5.0
 _ID_BATCH: Final = 1_000
 
-# Each of them with what the scope sees (Scope.messages, Scope.copies).
+# Each of them with what the scope sees (Scope.messages, Scope.copies). A message without a copy in it is not seen.
 _ROWS = """
-    SELECT m.id, m.sha256, m.sort_at, m.sender, m.sender_name, m.subject, m.size_bytes, m.has_attachments, m.thread_id,
-        m.search_state
-    FROM messages m WHERE m.id = ANY(:ids) AND {seen}"""
-_COPIES = """
-    SELECT c.message_id, b.address AS mailbox, c.folder, c.labels FROM message_copies c JOIN mailboxes b ON b.id = c.mailbox_id
-    WHERE c.message_id = ANY(:ids) AND {seen} ORDER BY b.address, c.folder, c.id"""
+    SELECT m.id, encode(m.sha256, 'hex') AS sha256, m.sort_at, m.sender, m.sender_name, m.subject, m.size_bytes,
+        m.has_attachments, m.thread_id, m.search_state, k.copies
+    FROM messages m, LATERAL (
+        SELECT json_agg(json_build_object('mailbox', b.address, 'folder', c.folder, 'labels', c.labels)
+                        ORDER BY b.address, c.folder, c.id) AS copies
+        FROM message_copies c JOIN mailboxes b ON b.id = c.mailbox_id WHERE c.message_id = m.id AND {seen}) AS k
+    WHERE m.id = ANY(CAST(:ids AS uuid[])) AND k.copies IS NOT NULL"""
 _VISIBLE_IDS = "SELECT m.id FROM messages m WHERE m.id = ANY(:ids) AND {seen}"
 _NOT_SEARCHABLE = """
     WITH unsearched AS (SELECT m.search_state, m.search_reasons FROM messages m WHERE m.search_state <> 'full' AND {seen})
@@ -91,6 +93,7 @@ class MailSearch:
         self._asker = asker
         self._names = DatabaseNames(engine)
         self._not_searchable: dict[Scope, tuple[float, NotSearchable]] = {}
+        self._addresses_known: dict[UUID, str] = {}
 
     def search(
         self,
@@ -136,7 +139,7 @@ class MailSearch:
         known = self._not_searchable.get(scope)
         if known is not None and time.monotonic() - known[0] < _REMEMBERED_SECONDS:
             return known[1]
-        with self._engine.connect() as connection:
+        with autocommit(self._engine) as connection:
             seen = "true" if scope.mailboxes is None else scope.messages()
             rows = connection.execute(text(_NOT_SEARCHABLE.format(seen=seen)), scope.values()).all()
         reasons: dict[str, int] = {}
@@ -157,21 +160,13 @@ class MailSearch:
 
     def _hits(self, found: Sequence[tuple[Search, Mapping[str, Any]]], scope: Scope) -> tuple[Hit, ...]:
         snippets = self._snippets(found)
-        ids = [UUID(hit["id"]) for _, hit in found]
-        if not ids:
+        if not snippets:
             return ()
-        values = {"ids": ids, **scope.values()}
-        copies: dict[UUID, list[Mapping[str, Any]]] = {}
-        with self._engine.connect() as connection:
-            rows = {row.id: row for row in connection.execute(text(_ROWS.format(seen=scope.messages())), values)}
-            for row in connection.execute(text(_COPIES.format(seen=scope.copies())), values):
-                place = {"mailbox": row.mailbox, "folder": row.folder, "labels": row.labels}
-                copies.setdefault(row.message_id, []).append(place)
-        return tuple(
-            _hit(rows[message_id], snippets[str(message_id)], tuple(copies.get(message_id, ())))
-            for message_id in ids
-            if message_id in rows
-        )
+        values = {"ids": f"{{{','.join(snippets)}}}", **scope.values()}
+        with autocommit(self._engine) as connection:
+            found_rows = connection.execute(text(_ROWS.format(seen=scope.copies())), values).all()
+        rows = {str(row.id): row for row in found_rows}
+        return tuple(_hit(rows[one], snippet) for one, snippet in snippets.items() if one in rows)
 
     def _snippets(self, found: Sequence[tuple[Search, Mapping[str, Any]]]) -> dict[str, Snippet]:
         snippets = {hit["id"]: first_snippet(hit, has_text=search.finds_text) for search, hit in found}
@@ -192,8 +187,11 @@ class MailSearch:
             yield from (one for one in wanted if one in seen)
 
     def _addresses(self, ids: Sequence[UUID]) -> dict[UUID, str]:
-        with self._engine.connect() as connection:
-            known = {row.id: row.address for row in connection.execute(_ADDRESSES, {"ids": list(ids)})}
+        """Addresses of mailboxes never change."""
+        known = self._addresses_known
+        if unknown := [one for one in ids if one not in known]:
+            with autocommit(self._engine) as connection:
+                known.update({row.id: row.address for row in connection.execute(_ADDRESSES, {"ids": unknown})})
         return {one: known[one] for one in ids if one in known}
 
 
@@ -201,10 +199,10 @@ def open_search(settings: Settings, engine: Engine) -> MailSearch:
     return MailSearch(engine, Asker(lambda: make_client(settings)))
 
 
-def _hit(row: Any, snippet: Snippet, copies: tuple[Mapping[str, Any], ...]) -> Hit:
+def _hit(row: Any, snippet: Snippet) -> Hit:
     return Hit(
         id=row.id,
-        sha256=bytes(row.sha256).hex(),
+        sha256=row.sha256,
         date=row.sort_at,
         sender=row.sender,
         sender_name=row.sender_name,
@@ -215,5 +213,5 @@ def _hit(row: Any, snippet: Snippet, copies: tuple[Mapping[str, Any], ...]) -> H
         has_attachments=row.has_attachments,
         thread_id=row.thread_id,
         search_state=row.search_state,
-        copies=copies,
+        copies=tuple(row.copies),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, tzinfo
+from datetime import MAXYEAR, MINYEAR, datetime, tzinfo
 from typing import Final
 from uuid import UUID
 
@@ -14,12 +14,13 @@ from archiver.search.query.compiler import Search
 from archiver.search.tokens import copy_token, year_of
 from archiver.services.search_names import DatabaseNames
 
-FACETS: Final = ("sender", "domain", "year", "folder", "label", "type", "mailbox")
+FACETS: Final = ("sender", "domain", "year", "month", "folder", "label", "type", "mailbox")
 SHOWN: Final = 20
 
 _FULL: Final = INDEX_SETTINGS["faceting"]["maxValuesPerFacet"]
 _RECOUNTED: Final = 50
-_PLAIN: Final = {"sender": "sender", "domain": "domain", "type": "kinds"}
+_PLAIN: Final = {"sender": "sender", "domain": "domain", "type": "kinds", "month": "year"}
+_YEARS_BY_MONTH: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,8 @@ class Facets:
         if name == "year":
             found = self._years(counts, searches)
             return [FacetValue(value, found[value]) for value in sorted(found, reverse=True)]
+        if name == "month":
+            return [FacetValue(value, count) for value, count in self._months(counts, searches).items()]
         if name == "mailbox":
             counts = self._mailboxes(counts, searches)
         elif name in ("folder", "label") and self.mailboxes is not None:
@@ -77,8 +80,18 @@ class Facets:
             found = self._recounted({year: self._range(int(year)) for year in found}, searches)
         return found
 
-    def _range(self, year: int) -> str:
-        start, end = (int(datetime(one, 1, 1, tzinfo=self.zone).timestamp()) for one in (year, year + 1))
+    def _months(self, counts: dict[str, int], searches: Sequence[Search]) -> dict[str, int]:
+        """Of a short time; a longer one is seen better by years."""
+        years = sorted({year_of(value, self.zone) for value in counts})
+        if not years or years[-1] - years[0] >= _YEARS_BY_MONTH or not MINYEAR < years[0] <= years[-1] < MAXYEAR:
+            return {}
+        months = [(year, month) for year in range(years[0], years[-1] + 1) for month in range(1, 13)]
+        return self._recounted({f"{year:04}-{month:02}": self._range(year, month) for year, month in months}, searches)
+
+    def _range(self, year: int, month: int | None = None) -> str:
+        first = year * 12 + (month or 1) - 1
+        ends = ((one // 12, one % 12 + 1) for one in (first, first + (1 if month else 12)))
+        start, end = (int(datetime(*one, 1, tzinfo=self.zone).timestamp()) for one in ends)
         return f"date >= {start} AND date < {end}"
 
     def _mailboxes(self, counts: dict[str, int], searches: Sequence[Search]) -> dict[str, int]:

@@ -13,6 +13,7 @@ from uuid import UUID
 from sqlalchemy import Connection, Engine, text
 
 from archiver.config import Settings
+from archiver.db import autocommit
 from archiver.errors import NotFound
 from archiver.models.ids import uuid7
 from archiver.models.states import Role
@@ -85,7 +86,7 @@ def start(
 def resolve(engine: Engine, settings: Settings, token: str) -> Principal | None:
     """Who this token belongs to; None when it does not count (any more)."""
     values = {"hash": token_hash(token), "idle": settings.session_idle_minutes, "every": _SEEN_EVERY_SECONDS}
-    with engine.begin() as connection:
+    with autocommit(engine) as connection:
         row = connection.execute(_RESOLVE, values).first()
         if row is None:
             return None

@@ -76,8 +76,11 @@ def _source(row: Row[Any]) -> Source:
     return Source(**{**values, "status": SourceStatus(values["status"])})
 
 
+_LOAD = text(f"SELECT {_COLUMNS} FROM ingestion_sources WHERE id = :id")  # noqa: S608
+
+
 def load(connection: Connection, source_id: UUID) -> Source | None:
-    row = connection.execute(text(f"SELECT {_COLUMNS} FROM ingestion_sources WHERE id = :id"), {"id": source_id}).first()  # noqa: S608
+    row = connection.execute(_LOAD, {"id": source_id}).first()
     return _source(row) if row else None
 
 

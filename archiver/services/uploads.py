@@ -6,7 +6,6 @@ import fcntl
 import hashlib
 import hmac
 import os
-import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -20,14 +19,11 @@ from sqlalchemy import Connection, Engine, text
 
 from archiver.config import Settings
 from archiver.errors import Conflict, NotFound, UsageError
-from archiver.mail.attachments import clean_name
 from archiver.models.ids import uuid7
-from archiver.models.states import Role, UploadState
-from archiver.secrets import Keyring
-from archiver.services import audit, imports, sources, users
+from archiver.models.states import UploadState
+from archiver.services import audit
 from archiver.services.principal import Principal
 from archiver.services.room import check_room
-from archiver.services.sources import Source
 
 _KEPT_DAYS = 7
 _ORPHAN_SECONDS = 3_600
@@ -152,36 +148,10 @@ def complete(engine: Engine, settings: Settings, who: Principal, upload_id: UUID
             return load(connection, who, upload_id)
 
 
-def import_file(engine: Engine, settings: Settings, keyring: Keyring, who: Principal, upload_id: UUID, mailbox: str) -> Source:
-    """Brings a complete upload into the archive as `archiver import` does. The file stays until the upload is removed."""
-    mailbox = users.clean_email(mailbox)
-    with engine.connect() as connection:
-        upload = load(connection, who, upload_id)
-        if who.role is not Role.ADMINISTRATOR and not users.owns_address(connection, who, mailbox):
-            raise NotFound(f"there is no mailbox {mailbox!r} of yours")
-        check_room(settings, connection, more_bytes=upload.size_bytes)
-    if upload.state is not UploadState.COMPLETE:
-        raise Conflict("the upload is not complete")
-    source, is_live = imports.begin(engine, keyring, [_named(settings, upload)], mailbox, {}, who)
-    if not is_live:
-        with engine.begin() as connection:
-            sources.sync_now(connection, source, who)
-    return source
-
-
-def _named(settings: Settings, upload: Upload) -> Path:
-    """The same file under the name that people know, in a folder of its own: folders of the archive are called after it."""
-    path = folder(settings) / str(upload.id) / (clean_name(upload.name).lstrip(".") or "mail")
-    path.parent.mkdir(mode=0o700, exist_ok=True)
-    if not path.exists():
-        path.hardlink_to(path_of(settings, upload.id))
-    return path.absolute()
-
-
 def remove(connection: Connection, settings: Settings, who: Principal, upload_id: UUID) -> None:
     upload = load(connection, who, upload_id)
     connection.execute(text("DELETE FROM uploads WHERE id = :id"), {"id": upload.id})
-    _unlink(settings, str(upload.id))
+    path_of(settings, upload.id).unlink(missing_ok=True)
     audit.record(connection, who, "upload.removed", "upload", upload.id, name=upload.name)
 
 
@@ -196,9 +166,4 @@ def tidy(engine: Engine, settings: Settings) -> None:
     for path in folder(settings).glob("*.part"):
         with suppress(FileNotFoundError):
             if path.stem not in known and time.time() - path.stat().st_mtime > _ORPHAN_SECONDS:
-                _unlink(settings, path.stem)
-
-
-def _unlink(settings: Settings, upload_id: str) -> None:
-    shutil.rmtree(folder(settings) / upload_id, ignore_errors=True)
-    (folder(settings) / f"{upload_id}.part").unlink(missing_ok=True)
+                path.unlink(missing_ok=True)

@@ -112,7 +112,7 @@ class _Verification:
         before = len(self.report.problems)
         self.report.packs += 1
         try:
-            pack = self.archive.backend.open(row.id)
+            pack = self.archive.backend.open(row.id).read_ahead()
             self._check_pack(row, pack, progress)
         except LostPack:
             self._problem(row.id, row.name, 0, "the pack is missing", (0, 1 << 62))
@@ -152,7 +152,7 @@ class _Verification:
 
     def _check_frames(self, row: Any, pack: PackFile, progress: Callable[[int], None]) -> None:
         with self.engine.connect() as connection:
-            expected = {item.position: item for item in connection.execute(_OBJECTS, {"id": row.id})}
+            expected = {item.position: item for item in connection.execute(_OBJECTS, {"id": row.id}).all()}
         for item in walk(pack.read_at, pack.size, pack.name):
             if isinstance(item, Damage):
                 offset = item.spot.offset

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 from uuid import UUID
@@ -11,6 +11,8 @@ from uuid import UUID
 from archiver.store.encoder import Record
 from archiver.store.pack import Seal
 from archiver.store.writer import Appended
+
+_WINDOW_BYTES = 1 << 20
 
 KnownEnd = Callable[[UUID], int | None]
 """Up to where the database knows a pack to be good: 0 if it does not know the pack, None if nobody may append to it."""
@@ -24,6 +26,26 @@ class PackFile:
     name: str
     size: int
     read_at: Callable[[int, int], bytes]
+
+    def read_ahead(self) -> PackFile:
+        """The same pack for somebody who reads it from its beginning to its end: many frames with one call to the system."""
+        return replace(self, read_at=_Window(self.read_at).read_at)
+
+
+class _Window:
+    """The stretch that was read last."""
+
+    def __init__(self, read_at: Callable[[int, int], bytes]) -> None:
+        self._read_at = read_at
+        self._held, self._base = b"", 0
+
+    def read_at(self, offset: int, length: int) -> bytes:
+        if length > _WINDOW_BYTES // 4:
+            return self._read_at(offset, length)
+        at = offset - self._base
+        if not 0 <= at <= len(self._held) - length:
+            self._held, self._base, at = self._read_at(offset, _WINDOW_BYTES), offset, 0
+        return self._held[at : at + length]
 
 
 @dataclass(frozen=True, slots=True)

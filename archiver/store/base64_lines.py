@@ -5,7 +5,7 @@ from __future__ import annotations
 import binascii
 from base64 import b64encode
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from archiver.store.content import PIECE_BYTES, Raw
 
@@ -13,8 +13,7 @@ _LONGEST_LINE = 1000
 _EOLS = {"lf": b"\n", "crlf": b"\r\n"}
 
 
-@dataclass(frozen=True, slots=True)
-class Lines:
+class Lines(NamedTuple):
     """How the text was wrapped. `length` 0: it was not."""
 
     length: int

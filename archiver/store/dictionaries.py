@@ -119,8 +119,9 @@ class Decompressors:
     def find(self, wanted: int) -> zstandard.ZstdDecompressor | None:
         """None if the dictionary is lost."""
         mine = self._mine()
-        if wanted in mine:
-            return mine[wanted]
+        found = mine.get(wanted)
+        if found is not None:
+            return found
         if not wanted:
             return mine.setdefault(0, zstandard.ZstdDecompressor())
         prepared = self._known.get(wanted)
@@ -132,7 +133,8 @@ class Decompressors:
         return mine.setdefault(wanted, zstandard.ZstdDecompressor(dict_data=prepared))
 
     def _mine(self) -> dict[int, zstandard.ZstdDecompressor]:
-        if not hasattr(self._local, "made"):
-            self._local.made = {}
-        made: dict[int, zstandard.ZstdDecompressor] = self._local.made
+        try:
+            made: dict[int, zstandard.ZstdDecompressor] = self._local.made
+        except AttributeError:
+            made = self._local.made = {}
         return made

@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import IO, cast
+from typing import IO, NamedTuple, cast
 
 from zstandard import ZstdDecompressor, ZstdError
 
@@ -29,8 +28,7 @@ FindPlace = Callable[[bytes, Kind], Place | None]
 """Where the object with this SHA-256 lies, as the database knows it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(NamedTuple):
     """An opened frame: what it is, and its content, which is checked while it is taken."""
 
     header: Header
@@ -243,24 +241,25 @@ class _Source:
 
     def __init__(self, pieces: Iterable[bytes]) -> None:
         self._pieces = iter(pieces)
-        self._rest = b""
+        self._held, self._at = b"", 0
 
     def read(self, length: int) -> bytes:
         """Up to so many bytes; none at the end."""
         return next(self.take(length), b"")
 
     def rest(self) -> Iterator[bytes]:
-        if self._rest:
-            yield self._rest
+        if self._at < len(self._held):
+            yield self._held[self._at :]
         yield from self._pieces
 
     def take(self, length: int) -> Iterator[bytes]:
         while length:
-            if not self._rest:
-                self._rest = next(self._pieces, b"")
-                if not self._rest:
+            if self._at == len(self._held):
+                self._held, self._at = next(self._pieces, b""), 0
+                if not self._held:
                     return
-            piece, self._rest = self._rest[:length], self._rest[length:]
+            piece = self._held[self._at : self._at + length]
+            self._at += len(piece)
             length -= len(piece)
             yield piece
 

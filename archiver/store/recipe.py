@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
+
+import orjson
 
 from archiver.store import base64_lines
 from archiver.store.base64_lines import Lines
@@ -15,13 +17,11 @@ from archiver.store.parts import Cut, find_cuts
 _LENGTH = struct.Struct("<I")
 
 
-@dataclass(frozen=True, slots=True)
-class Literal:
+class Literal(NamedTuple):
     length: int
 
 
-@dataclass(frozen=True, slots=True)
-class PartRef:
+class PartRef(NamedTuple):
     """The part with this SHA-256, as it is stored, or encoded in base64 lines."""
 
     sha256: bytes
@@ -34,8 +34,7 @@ class PartRef:
         return self.length if self.lines is None else base64_lines.encoded_length(self.length, self.lines)
 
 
-@dataclass(frozen=True, slots=True)
-class Recipe:
+class Recipe(NamedTuple):
     steps: tuple[Literal | PartRef, ...]
 
     @property
@@ -47,14 +46,14 @@ class Recipe:
         return sum(step.length if isinstance(step, Literal) else step.message_length for step in self.steps)
 
     def encode(self) -> bytes:
-        body = json.dumps([_encode_step(step) for step in self.steps], separators=(",", ":")).encode()
+        body = orjson.dumps([_encode_step(step) for step in self.steps])
         return _LENGTH.pack(len(body)) + body
 
     @classmethod
     def decode(cls, data: bytes) -> tuple[Recipe, int]:
         """The recipe, and where the literal bytes begin."""
         end = _LENGTH.size + _LENGTH.unpack_from(data)[0]
-        return cls(tuple(_decode_step(step) for step in json.loads(data[_LENGTH.size : end]))), end
+        return cls(tuple([_decode_step(step) for step in orjson.loads(data[_LENGTH.size : end])])), end
 
     @staticmethod
     def head_length(data: bytes) -> int:

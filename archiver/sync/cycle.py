@@ -13,8 +13,6 @@ from archiver.queue.jobs import ContinuousSync
 from archiver.sync import outbox, sessions
 from archiver.sync.moves import SOURCE_MOVES, before
 
-RUN_CHANNEL = "archiver_run"
-
 _TOTALS = text("""
     SELECT count(*) AS mailboxes, count(*) FILTER (WHERE state = 'done') AS completed,
            count(*) FILTER (WHERE state IN ('failed', 'cancelled')) AS not_completed,
@@ -160,7 +158,6 @@ def _end(
     _settle_source(connection, session, outcome, message)
     connection.execute(text("DELETE FROM outbox WHERE session_id = :id AND queue = 'ingestion'"), {"id": session.id})
     connection.execute(text("DELETE FROM sync_sessions WHERE id = :id"), {"id": session.id})
-    connection.execute(text("SELECT pg_notify(:channel, :id)"), {"channel": RUN_CHANNEL, "id": str(session.id)})
     return Ended(session.id, session.source_id, outcome)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import orjson
@@ -14,11 +14,21 @@ from sqlalchemy import Connection, Result, text
 _FEW_KEYS = 10_000
 
 # Only what is not explained yet is kept: the rest of a listing says nothing that the copies do not say.
-_LIST = """
-    INSERT INTO unaccounted_keys (mailbox_id, provider_key, folder)
-    SELECT :mailbox, key, :folder FROM {listed}
+_NOT_ARCHIVED = """
     WHERE NOT EXISTS (SELECT 1 FROM message_copies c WHERE c.mailbox_id = :mailbox AND c.provider_key = key)
     ON CONFLICT DO NOTHING"""
+_ADD_UNACCOUNTED = "INSERT INTO unaccounted_keys (mailbox_id, provider_key, folder) SELECT :mailbox, key, "
+_LIST = text(
+    f"{_ADD_UNACCOUNTED} folder FROM unnest(CAST(:keys AS text[]), CAST(:folders AS text[])) AS l(key, folder)" + _NOT_ARCHIVED
+)
+_LIST_LONG = _ADD_UNACCOUNTED + ":folder FROM {listed}" + _NOT_ARCHIVED
+
+_RECORD = text("""
+    WITH told AS (SELECT f, n, c FROM json_to_recordset(CAST(:rows AS json)) AS x(f text, n bigint, c boolean)),
+    replaced AS (DELETE FROM unaccounted_keys u USING told WHERE u.mailbox_id = :mailbox AND u.folder = told.f AND NOT told.c)
+    INSERT INTO folder_listings AS l (mailbox_id, folder, listed) SELECT :mailbox, f, n FROM told
+    ON CONFLICT (mailbox_id, folder) DO UPDATE SET listed_at = now(), listed = excluded.listed
+        + CASE WHEN (SELECT c FROM told WHERE f = excluded.folder) THEN l.listed ELSE 0 END""")
 
 _ANY_UNACCOUNTED = text("SELECT EXISTS (SELECT 1 FROM unaccounted_keys WHERE mailbox_id = :mailbox)")
 
@@ -40,6 +50,14 @@ _BACK = """
     WHERE c.mailbox_id = :mailbox AND c.folder = :folder AND c.gone_at IS NOT NULL AND c.deleted_at IS NULL
         AND c.provider_key IN (SELECT key FROM {listed})
     ORDER BY c.provider_key"""
+
+
+class Listing(NamedTuple):
+    """What a source says is in a folder: all of it, or what follows on the listing before."""
+
+    folder: str
+    keys: Sequence[str]
+    is_continued: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,28 +112,40 @@ class _Listed:
         return self._connection.execute(text(statement.format(listed=listed)), {**values, "keys": self._keys})
 
 
-def record_listing(
-    connection: Connection, mailbox_id: UUID, folder: str, keys: Sequence[str], *, is_continued: bool = False
-) -> None:
-    """A listing replaces the one before; one that is continued adds to it."""
-    values = {"mailbox": mailbox_id, "folder": folder}
-    if not is_continued:
-        connection.execute(text("DELETE FROM unaccounted_keys WHERE mailbox_id = :mailbox AND folder = :folder"), values)
+def record_listings(connection: Connection, mailbox_id: UUID, listings: Sequence[Listing]) -> None:
+    """A listing replaces the one before of its folder; one that is continued adds to it."""
+    small: dict[str, Listing] = {}
+    for listing in listings:
+        if len(listing.keys) > _FEW_KEYS or listing.folder in small:
+            _record(connection, mailbox_id, list(small.values()))
+            small = {}
+        small[listing.folder] = listing
+        if len(listing.keys) > _FEW_KEYS:
+            _record(connection, mailbox_id, [listing])
+            small = {}
+    _record(connection, mailbox_id, list(small.values()))
+
+
+def _record(connection: Connection, mailbox_id: UUID, listings: Sequence[Listing]) -> None:
+    """One long listing, or several short ones of different folders."""
+    if not listings:
+        return
+    rows = [{"f": one.folder, "n": len(one.keys), "c": one.is_continued} for one in listings]
+    connection.execute(_RECORD, {"mailbox": mailbox_id, "rows": orjson.dumps(rows).decode()})
+    if len(listings) == 1 and len(listings[0].keys) > _FEW_KEYS:
+        values = {"mailbox": mailbox_id, "folder": listings[0].folder}
+        _Listed(connection, listings[0].keys).execute(_LIST_LONG, values)
+        return
+    keys = [(key, one.folder) for one in listings for key in one.keys]
     if keys:
-        _Listed(connection, keys).execute(_LIST, values)
-    connection.execute(
-        text(
-            "INSERT INTO folder_listings (mailbox_id, folder, listed) VALUES (:mailbox, :folder, :listed)"
-            " ON CONFLICT (mailbox_id, folder) DO UPDATE SET listed_at = now(), listed = excluded.listed"
-            " + CASE WHEN :more THEN folder_listings.listed ELSE 0 END"
-        ),
-        {**values, "listed": len(keys), "more": is_continued},
-    )
+        values = {"keys": [key for key, _ in keys], "folders": [folder for _, folder in keys]}
+        connection.execute(_LIST, {"mailbox": mailbox_id, **values})
 
 
 def record_skipped(connection: Connection, mailbox_id: UUID, skipped: Sequence[tuple[str, str, str]]) -> None:
     """(provider key, folder, rule) each. What a rule leaves out is a failure no more."""
-    rows = [{"k": key, "f": folder, "r": rule} for key, folder, rule in sorted(set(skipped))]
+    once = {key: {"k": key, "f": folder, "r": rule} for key, folder, rule in skipped}
+    rows = [once[key] for key in sorted(once)]
     connection.execute(
         text(
             "INSERT INTO skipped_messages (mailbox_id, provider_key, folder, rule)"

@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -20,7 +21,7 @@ from sqlalchemy import Engine, text
 from sqlalchemy.exc import DBAPIError
 
 from archiver.logs import get_logger
-from archiver.queue.jobs import JOBS, BadJob, Envelope, Job, ProcessMailbox, QueueName
+from archiver.queue.jobs import JOBS, MAILBOX_PRIORITY, BadJob, Envelope, Job, ProcessMailbox, QueueName
 from archiver.queue.queues import FailedJob, JobQueues
 from archiver.sync.failures import settle_failed
 from archiver.sync.outbox import CHANNEL
@@ -29,9 +30,11 @@ _PER_SOURCE = 50
 _CONTROL_JOBS = 5
 _PER_ROUND = 500
 _JOBS_PER_SLOT = 4
+_SMALL = 100
+"""Mailboxes of a session that is soon done, if it is let."""
 _POLL_SECONDS = 5.0
 _TROUBLE_SECONDS = 1.0
-_ROUND_SECONDS = 0.05
+_ROUND_SECONDS = 0.1
 """Between two rounds that send something: mailboxes that end meanwhile make room together."""
 
 log = get_logger("relay")
@@ -47,9 +50,10 @@ _PICK = text("""
               AND (o.source_id > sources.source_id OR (o.source_id IS NULL AND NOT sources.is_null))
             ORDER BY o.source_id LIMIT 1) AS following
         WHERE NOT sources.is_null)
-    SELECT picked.*, sent.under_way
+    SELECT picked.*, sent.under_way, sent.in_front,
+        (SELECT total_mailboxes FROM sync_sessions WHERE id = picked.session_id) AS session_mailboxes
     FROM sources, LATERAL (
-        SELECT count(*) AS under_way FROM outbox s
+        SELECT count(*) AS under_way, count(*) FILTER (WHERE s.priority = :front) AS in_front FROM outbox s
         WHERE s.source_id = sources.source_id AND s.sent_at IS NOT NULL AND s.job = 'process-mailbox'
           AND s.available_at <= now()) AS sent, LATERAL (
         SELECT o.id, o.job, o.payload, o.source_id, o.session_id, o.priority FROM outbox o
@@ -64,6 +68,11 @@ _UNDER_WAY = text(
 )
 
 
+_MARK_SENT = text("""
+    UPDATE outbox o SET sent_at = now(), priority = x.priority
+    FROM unnest(CAST(:ids AS uuid[]), CAST(:priorities AS int[])) AS x(id, priority) WHERE o.id = x.id""")
+
+
 @dataclass(frozen=True, slots=True)
 class Picked:
     id: UUID
@@ -73,23 +82,43 @@ class Picked:
     session_id: UUID | None
     priority: int
     under_way: int
+    """Mailboxes of this source that are in Redis, or run."""
+    in_front: int
+    """Those of them that go before the stock."""
+    session_mailboxes: int | None
 
 
-def choose(rows: Iterable[Picked], *, mailbox_room: int, room: int) -> list[Picked]:
-    """Pure. Control jobs pass every limit; mailboxes go round robin over the sources, those with the fewest under way first."""
+def choose(rows: Iterable[Picked], *, mailbox_room: int, room: int, slots: int) -> list[Picked]:
+    """Pure. Control jobs pass every limit; mailboxes go round robin over the sources, those with the fewest under way first.
+
+    More is sent than the slots can take at once, so that none of them is ever idle. What a source sends beyond its share of
+    the slots is such a stock: it waits behind the mailboxes of every other source. Small sources have two shares.
+    """
     control: list[Picked] = []
     mailboxes: list[tuple[int, Picked]] = []
     rest: list[Picked] = []
     turns: dict[UUID | None, int] = {}
     for row in rows:
-        if row.job == "process-mailbox":
+        if row.job == ProcessMailbox.name:
             turn = turns.get(row.source_id, row.under_way)
             turns[row.source_id] = turn + 1
             mailboxes.append((turn, row))
         else:
             (control if row.priority <= 1 else rest).append(row)
-    fair = [row for _, row in sorted(mailboxes, key=lambda item: (item[0], item[1].id))]
-    return [*control, *fair[: max(0, mailbox_room)], *rest[: max(0, room)]][: _PER_ROUND + len(control)]
+    fair = [row for _, row in sorted(mailboxes, key=lambda item: (item[0], item[1].id))][: max(0, mailbox_room)]
+    placed = _placed(fair, share=-(-slots // max(1, len(turns))))
+    return [*control, *placed, *rest[: max(0, room)]][: _PER_ROUND + len(control)]
+
+
+def _placed(mailboxes: list[Picked], share: int) -> list[Picked]:
+    """With their priorities: in front, or in the stock."""
+    placed, in_front = [], {row.source_id: row.in_front for row in mailboxes}
+    for row in mailboxes:
+        is_small = row.session_mailboxes is not None and row.session_mailboxes <= _SMALL
+        goes_first = in_front[row.source_id] < share * (2 if is_small else 1)
+        in_front[row.source_id] += goes_first
+        placed.append(replace(row, priority=MAILBOX_PRIORITY if goes_first else MAILBOX_PRIORITY + 1))
+    return placed
 
 
 @dataclass(slots=True)
@@ -106,25 +135,46 @@ class Relay:
     resend_seconds: float = 60.0
     _failed: asyncio.Event = field(default_factory=asyncio.Event)
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
+    _asked: set[QueueName] = field(default_factory=lambda: set(QueueName))
+    """Queues with something to send, perhaps."""
+    _looked: float = 0.0
     _workers: int = 1
 
     async def run(self) -> None:
-        listener = _Listener(self.database_url, asyncio.get_running_loop(), self._wake)
+        listener = _Listener(self.database_url, asyncio.get_running_loop(), self._ask_for)
         listener.start()
         care = asyncio.create_task(self._care())
         try:
             async with JobQueues(self.redis_url) as queues:
                 while True:
                     self._wake.clear()
-                    sent = await self._guarded(self._send_round(queues))
-                    if sent:
+                    asked, self._asked = self._whats_asked(), set()
+                    sent = await self._guarded(self._send_round(queues, asked))
+                    if sent is None:
+                        self._asked |= asked
+                    elif sent:
+                        self._asked |= sent
                         await asyncio.sleep(_ROUND_SECONDS)
                     else:
-                        with contextlib.suppress(TimeoutError):
-                            await asyncio.wait_for(self._wake.wait(), _POLL_SECONDS)
+                        await self._rest()
         finally:
             care.cancel()
             listener.stop()
+
+    async def _rest(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._wake.wait(), _POLL_SECONDS)
+
+    def _whats_asked(self) -> set[QueueName]:
+        """All queues every few seconds: rows become due by the clock, too, and a message may be lost."""
+        if time.monotonic() - self._looked < _POLL_SECONDS:
+            return self._asked
+        self._looked = time.monotonic()
+        return set(QueueName)
+
+    def _ask_for(self, queue: str) -> None:
+        self._asked |= {QueueName(queue)} if queue in set(QueueName) else set(QueueName)
+        self._wake.set()
 
     def job_failed(self) -> None:
         """A job was given up: no need to wait for the next look."""
@@ -141,14 +191,13 @@ class Relay:
         await asyncio.sleep(_TROUBLE_SECONDS)
         return None
 
-    async def _send_round(self, queues: JobQueues) -> int:
+    async def _send_round(self, queues: JobQueues, asked: set[QueueName]) -> set[QueueName]:
+        """The queues to which something was sent."""
         if await queues.is_forgetful():
             await asyncio.to_thread(self._send_all_again)
             await self._keep_schedule(queues)
-        sent = 0
-        for queue in QueueName:
-            sent += await self._send(queues, queue)
-        return sent
+            asked = set(QueueName)
+        return {queue for queue in sorted(asked) if await self._send(queues, queue)}
 
     async def _send(self, queues: JobQueues, queue: QueueName) -> int:
         with self.engine.connect() as connection:  # held while Redis is written: what is marked as sent has been sent
@@ -156,7 +205,7 @@ class Relay:
             if not rows:
                 return 0
             await queues.add_bulk(queue, [envelope for row in rows if (envelope := _envelope(row)) is not None])
-            await asyncio.to_thread(_mark_sent, connection, [row.id for row in rows])
+            await asyncio.to_thread(_mark_sent, connection, rows)
         return len(rows)
 
     def _pick(self, connection: Any, queue: QueueName) -> list[Picked]:
@@ -165,9 +214,11 @@ class Relay:
         # Every row that is picked is locked, which is a write: no more than can be sent.
         kinds = [kind for kind in JOBS.values() if queue in kind.queues and (mailbox_room > 0 or kind is not ProcessMailbox)]
         per_source = min(_PER_SOURCE, max(mailbox_room, _CONTROL_JOBS))
-        values = {"queue": str(queue), "jobs": [kind.name for kind in kinds], "per_source": per_source}
+        names = [kind.name for kind in kinds]
+        values = {"queue": str(queue), "jobs": names, "per_source": per_source, "front": MAILBOX_PRIORITY}
         rows = [Picked(*row) for row in connection.execute(_PICK, values)]
-        return choose(rows, mailbox_room=mailbox_room, room=self.queue_max_depth - under_way.all_jobs)
+        room = self.queue_max_depth - under_way.all_jobs
+        return choose(rows, mailbox_room=mailbox_room, room=room, slots=self.slots * self._workers)
 
     async def _care(self) -> None:
         """Every minute: what Redis no longer knows is sent again, and so is the schedule."""
@@ -190,7 +241,7 @@ class Relay:
                 await queues.forget(queue, map(str, lost))
                 await asyncio.to_thread(self._send_again, lost)
                 log.warning("jobs_sent_again", queue=queue, jobs=len(lost))
-                self._wake.set()
+                self._ask_for(queue)
 
     async def _keep_schedule(self, queues: JobQueues) -> None:
         for job, schedule in self.schedules.items():
@@ -228,8 +279,8 @@ class Relay:
             connection.execute(text("UPDATE outbox SET sent_at = NULL WHERE id = ANY(:ids)"), {"ids": row_ids})
 
 
-def _mark_sent(connection: Any, row_ids: list[UUID]) -> None:
-    connection.execute(text("UPDATE outbox SET sent_at = now() WHERE id = ANY(:ids)"), {"ids": row_ids})
+def _mark_sent(connection: Any, rows: list[Picked]) -> None:
+    connection.execute(_MARK_SENT, {"ids": [row.id for row in rows], "priorities": [row.priority for row in rows]})
     connection.commit()
 
 
@@ -246,9 +297,9 @@ def _envelope(row: Picked) -> Envelope | None:
 class _Listener(threading.Thread):
     """Wakes the relay when a transaction has announced something. Losing it costs seconds: the relay looks by itself too."""
 
-    def __init__(self, url: str, loop: asyncio.AbstractEventLoop, wake: asyncio.Event) -> None:
+    def __init__(self, url: str, loop: asyncio.AbstractEventLoop, ask_for: Callable[[str], None]) -> None:
         super().__init__(daemon=True, name="outbox-listener")
-        self._url, self._loop, self._event = url, loop, wake
+        self._url, self._loop, self._ask_for = url, loop, ask_for
         self._stopped = threading.Event()
 
     def stop(self) -> None:
@@ -265,6 +316,6 @@ class _Listener(threading.Thread):
 
     def _listen(self, connection: psycopg.Connection[Any]) -> None:
         while not self._stopped.is_set():
-            for _ in connection.notifies(timeout=_POLL_SECONDS, stop_after=1):
+            for news in connection.notifies(timeout=_POLL_SECONDS, stop_after=1):
                 with contextlib.suppress(RuntimeError):  # the loop is closed: we are leaving
-                    self._loop.call_soon_threadsafe(self._event.set)
+                    self._loop.call_soon_threadsafe(self._ask_for, news.payload)

@@ -164,16 +164,15 @@ class Slice:
     row_id: UUID
 
 
+_BEGIN_SLICE = text("""
+    UPDATE sync_session_mailboxes SET state = 'running', slice = slice + 1, started_at = coalesce(started_at, now())
+    WHERE session_id = :session AND mailbox_id = :mailbox AND state IN ('queued', 'running')
+    AND EXISTS (SELECT 1 FROM outbox WHERE id = :row) RETURNING slice""")
+
+
 def begin_slice(connection: Connection, session_id: UUID, mailbox_id: UUID, row_id: UUID) -> Slice | None:
     """None: there is nothing to do (the row is settled, the mailbox has ended or was cancelled)."""
-    number = connection.execute(
-        text(
-            "UPDATE sync_session_mailboxes SET state = 'running', slice = slice + 1, started_at = coalesce(started_at, now())"
-            " WHERE session_id = :session AND mailbox_id = :mailbox AND state IN ('queued', 'running')"
-            " AND EXISTS (SELECT 1 FROM outbox WHERE id = :row) RETURNING slice"
-        ),
-        {"session": session_id, "mailbox": mailbox_id, "row": row_id},
-    ).scalar()
+    number = connection.execute(_BEGIN_SLICE, {"session": session_id, "mailbox": mailbox_id, "row": row_id}).scalar()
     if number is None:
         outbox.settle(connection, row_id)
         return None
@@ -225,7 +224,10 @@ def put_off(connection: Connection, current: Slice, until: datetime) -> bool:
     )
 
 
-# One statement, as it runs once for each mailbox of a cycle: the mailbox ends, its job is settled, the session counts it.
+# One statement, as it runs once for each mailbox of a cycle: the mailbox ends, its job is settled, the session counts it,
+# and the relay hears that there is room for the next one.
+# All mailboxes of a cycle count in one row, which must not be held while a disk turns. Should Postgres lose this commit,
+# it loses all of it: the mailbox runs once more and finds nothing new.
 _END_MAILBOX = text("""
     WITH ended AS (
         UPDATE sync_session_mailboxes SET state = :state, error_message = :error, finished_at = now()
@@ -234,14 +236,12 @@ _END_MAILBOX = text("""
     UPDATE sync_sessions SET completed_mailboxes = completed_mailboxes + :completed,
         failed_mailboxes = failed_mailboxes + :failed
     WHERE id = :session AND EXISTS (SELECT 1 FROM ended)
-    RETURNING completed_mailboxes + failed_mailboxes = total_mailboxes AND state = 'running' AS is_complete""")
+    RETURNING completed_mailboxes + failed_mailboxes = total_mailboxes AND state = 'running' AS is_complete,
+        set_config('synchronous_commit', 'off', true), pg_notify(:channel, 'ingestion')""")
 
 
 def end_mailbox(connection: Connection, current: Slice, source_id: UUID, *, error: str | None = None) -> bool:
     """Done, or failed with a reason; counts once. The mailbox that completes the count announces the finish."""
-    # All mailboxes of a cycle count in one row, which must not be held while a disk turns. Should Postgres lose this commit,
-    # it loses all of it: the mailbox runs once more and finds nothing new.
-    connection.execute(text("SET LOCAL synchronous_commit = off"))
     ended = connection.execute(
         _END_MAILBOX,
         {
@@ -253,13 +253,13 @@ def end_mailbox(connection: Connection, current: Slice, source_id: UUID, *, erro
             "error": error,
             "completed": int(error is None),
             "failed": int(error is not None),
+            "channel": outbox.CHANNEL,
         },
     ).first()
     if ended is None:
         return False
     if ended.is_complete:
         _announce_finish(connection, current.session_id, source_id)
-    outbox.wake(connection, QueueName.INGESTION)  # there is room for the next mailbox
     return True
 
 

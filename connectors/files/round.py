@@ -41,7 +41,7 @@ _ARCHIVES = frozenset({FileKind.ZIP, FileKind.TAR, *COMPRESSED})
 
 @dataclass(slots=True)
 class Group:
-    """What was found in one folder and is not yet given."""
+    """What was found and is not yet given."""
 
     found: list[Found] = field(default_factory=list)
     bytes: int = 0
@@ -51,7 +51,7 @@ class Group:
         if not self.found:
             return True
         size = one.size if isinstance(one, FoundMessage) else 0
-        if self.found[0].folder != one.folder or self.bytes + size > BATCH_BYTES:
+        if self.bytes + size > BATCH_BYTES:
             return False
         return not (isinstance(one, FoundMessage) and one.data is None)
 
@@ -87,6 +87,8 @@ class Round:
     """By name, in an MH folder."""
     forgotten: dict[str, Json] = field(default_factory=dict)
     """Entries of the state that go with the first batch."""
+    read_whole: list[Remark] = field(default_factory=list)
+    """Files that were read to their end. What could not be read before is a failure no more."""
 
     def batches(self) -> Iterator[Batch]:
         self.tally = read(Tally, self.state, self._key())
@@ -191,7 +193,8 @@ class Round:
         if at == 0:
             self._count(variant.name if variant else _single_name(directory, name, found.kind))
         if is_mbox:
-            yield from self._flush(directory)
+            if self.place.is_partial:
+                yield from self._flush(directory)
             self.is_fresh = at == 0
             self.place.name, self.place.file, self.place.at = shown(name), directory.fingerprint(file), at
         for one in self.reading.messages(directory, name, file, found.kind, variant, at):
@@ -202,14 +205,12 @@ class Round:
                 if self.group.is_full:
                     yield from self._flush(directory)
         if is_mbox:
-            yield from self._flush(directory)
-            yield from self._cured(directory, name)
+            self._read_whole(directory, name)
+            if self.place.is_partial:
+                yield from self._flush(directory)
 
-    def _cured(self, directory: Directory, name: str) -> Iterator[Batch]:
-        """What could not be read before, and was read to its end now, is a failure no more."""
-        path = directory.key_path(name)
-        if path not in self.tally.failures and self.known([path]):
-            yield from self._take(directory, self._remark(directory, name, "could not be read before; is in now", False))
+    def _read_whole(self, directory: Directory, name: str) -> None:
+        self.read_whole.append(self._remark(directory, name, "could not be read before; is in now", False))
 
     def _archive(self, directory: Directory, name: str, file: OpenFile, kind: FileKind) -> Iterator[Batch]:
         """Unpacked once; then it is a folder like any other. What could not be unpacked is told at its end."""
@@ -238,8 +239,8 @@ class Round:
         self.place, self.flags = place, _mh(directory, [])
         for member, reason in unpacked.problems:
             yield from self._take(directory, self._remark(directory, name, reason, True, member))
+        self._read_whole(directory, name)
         yield from self._flush(directory)
-        yield from self._cured(directory, name)
         self.spool.forget(path)
 
     def _remark(self, directory: Directory, name: str, reason: str, is_failure: bool, member: str = "") -> Remark:
@@ -267,14 +268,17 @@ class Round:
 
     def _flush(self, directory: Directory) -> Iterator[Batch]:
         found, self.group = self.group.found, Group()
-        if not found:
+        read_whole, self.read_whole = self.read_whole, []
+        if not found and not read_whole:
             return
         messages = [one for one in found if isinstance(one, FoundMessage)]
-        held = self.known([one.key for one in messages if one.rule is None]) if messages else set()
+        asked = [one.key for one in messages if one.rule is None] + [one.key for one in read_whole]
+        held = self.known(asked) if asked else set()
         self.tally.found += len(messages)
         for one in found:
             if isinstance(one, Remark) and one.is_failure and len(self.tally.failures) < _MOST_FAILURES:
                 self.tally.failures[one.key] = one.reason
+        found += [one for one in read_whole if one.key in held and one.key not in self.tally.failures]
         yield Batch(
             messages=tuple(self._raw(one) for one in messages if one.rule is None and one.key not in held),
             changes=tuple(self._changes(messages, held)),
@@ -282,7 +286,7 @@ class Round:
             failed=tuple(
                 FailedMessage(one.key, one.reason, one.folder) for one in found if isinstance(one, Remark) and one.is_failure
             ),
-            listing=self._listing(found, held),
+            listings=tuple(self._listings(found, held)),
             state=self._states(directory),
         )
 
@@ -307,9 +311,17 @@ class Round:
             elif not one.is_failure:
                 yield Skipped(one.key, one.reason, one.folder)
 
-    def _listing(self, found: list[Found], held: Collection[str]) -> FolderListing | None:
+    def _listings(self, found: list[Found], held: Collection[str]) -> Iterator[FolderListing]:
+        folders: dict[str, list[str]] = {}
+        for one in found:
+            folders.setdefault(one.folder, []).append(one.key)
+        for folder, keys in folders.items():
+            listing = self._listing(folder, keys, held)
+            if listing is not None:
+                yield listing
+
+    def _listing(self, folder: str, keys: list[str], held: Collection[str]) -> FolderListing | None:
         """A file is always listed as a whole. Of single files in a folder that is looked at again only the new ones are."""
-        folder, keys = found[0].folder, [one.key for one in found]
         if not self.place.is_partial:
             short = hashlib.sha256(folder.encode()).hexdigest()[:12]
             is_continued = short in self.tally.folders

@@ -152,7 +152,8 @@ class Mailbox:
             while True:
                 for batch, left in self._fetched(page.todo, self.settings):
                     state = self._state(place, replace(page, todo=tuple(left)))
-                    yield replace(batch, state=state, listing=listing.piece())
+                    piece = listing.piece()
+                    yield replace(batch, state=state, listings=(piece,) if piece else ())
                 page = replace(page, todo=())
                 if page.next is None or (part.pages is not None and read >= part.pages):
                     break

@@ -64,7 +64,7 @@ class MailboxFetch:
         for key, value in state.items():
             name = folder_of(key, self.address)
             if name is not None and value is not None and name not in names:
-                yield Batch(listing=FolderListing(name, ()), state={key: None})
+                yield Batch(listings=(FolderListing(name, ()),), state={key: None})
 
     def _folder(self, folder: Folder) -> Iterator[Batch]:
         """Until it is done, on as many connections as it takes."""

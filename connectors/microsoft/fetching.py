@@ -57,7 +57,7 @@ class MailboxFetch:
         self._tree = changed.tree
         self._pending.update(changed.patch)
         for path in changed.removed.values():
-            yield Batch(listing=FolderListing(path, ()), state=self._taken({}))
+            yield Batch(listings=(FolderListing(path, ()),), state=self._taken({}))
         folders = self._tree.folders()
         unfinished = [folder for folder in folders if self._place(state, folder.id).is_full]
         if unfinished:
@@ -99,7 +99,8 @@ class MailboxFetch:
                 continue
             following = _following(place, page, folder)
             if place.is_again and place.link and not following.is_full:
-                yield Batch(listing=self._whole(folder), state=self._taken({}))
+                whole = self._whole(folder)
+                yield Batch(listings=(whole,) if whole else (), state=self._taken({}))
             yield from self._page(folder, place, read_entries(page), following, known)
             if not following.is_full and "@odata.deltaLink" in page:
                 return
@@ -217,10 +218,10 @@ class MailboxFetch:
             held = known(keys) if keys else set()
             moved = tuple(CopyChange(ChangeKind.MOVED, key, folder.path) for key in keys if key in held)
             listing = FolderListing(folder.path, keys, is_continued=number > 0, is_whole=False)
-            yield Batch(changes=moved, listing=None if place.is_full else listing, state=self._taken({}))
+            yield Batch(changes=moved, listings=() if place.is_full else (listing,), state=self._taken({}))
         state = {place_key(self.address, folder.id): replace(place, path=folder.path).as_json()}
         is_free = place.path not in {other.path for other in self._tree.folders()}
-        yield Batch(listing=FolderListing(place.path, ()) if is_free else None, state=self._taken(state))
+        yield Batch(listings=(FolderListing(place.path, ()),) if is_free else (), state=self._taken(state))
 
     def _batch(self, packer: Packer, folder: Folder, place: Place, changes: tuple[CopyChange, ...]) -> Batch:
         self._told(packer)

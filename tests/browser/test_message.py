@@ -54,6 +54,10 @@ def test_attachments_can_be_looked_at_without_opening_them(page: Page, site: Sit
     page.get_by_role("link", name="Look at plan.pdf").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("plan.pdf")
     expect(page.locator("main")).to_contain_text("Marsupial invoice 4711")
+    drawn = page.get_by_role("img", name="Page 1 of 1")
+    expect(drawn).to_be_visible()
+    assert drawn.evaluate("one => one.decode().then(() => one.naturalWidth)") > 1000
+    assert site.client.get(str(drawn.get_attribute("src")).replace("pages/1", "pages/2")).status_code == 404
     page.get_by_role("link", name="Back to the message").click()
     page.get_by_role("link", name="Look at notes.txt").click()
     expect(page.locator("main")).to_contain_text("The quokka is in the second paragraph.")

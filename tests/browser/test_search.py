@@ -8,7 +8,7 @@ import json
 import re
 import zipfile
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.conftest import Site
 
@@ -77,14 +77,21 @@ def test_facets_narrow_and_widen(page: Page) -> None:
     expect(page.locator("#total")).to_contain_text(f"{everything:,}")
 
 
-def test_the_histogram_is_a_link_for_each_year_and_can_be_brushed(page: Page) -> None:
+def _time(bar: Locator) -> str:
+    return f"after:{bar.get_attribute('data-from')} before:{bar.get_attribute('data-to')}"
+
+
+def test_the_histogram_is_a_link_for_each_time_and_can_be_brushed(page: Page) -> None:
     page.goto("/")
     bars = page.locator(".histogram a")
     assert bars.count() >= 3
+    years = [_time(bars.nth(n)) for n in range(bars.count())]
     bars.last.click()
-    year = bars.last.get_attribute("data-year")
-    expect(page.get_by_role("combobox")).to_have_value(f"after:{year}-01-01 before:{int(year or 0) + 1}-01-01")
-    expect(page).to_have_url(re.compile(f"after%3A{year}"))
+    expect(page.get_by_role("combobox")).to_have_value(years[-1])
+    expect(page).to_have_url(re.compile(years[-1][6:10]))
+    expect(bars.first).to_have_attribute("aria-label", re.compile(r"^[A-Z][a-z]+ \d{4}: \d+$"))  # one year: its months
+    months = sum(int(str(bars.nth(n).get_attribute("aria-label")).rpartition(" ")[2]) for n in range(bars.count()))
+    expect(page.locator("#total")).to_contain_text(f"{months:,} ")
     page.go_back()
     expect(page.get_by_role("combobox")).to_have_value("")
     expect(bars.nth(2)).to_be_visible()
@@ -95,8 +102,8 @@ def test_the_histogram_is_a_link_for_each_year_and_can_be_brushed(page: Page) ->
     page.mouse.down()
     page.mouse.move(last["x"] + last["width"] / 2, last["y"] + 10)
     page.mouse.up()
-    years = [bars.nth(n).get_attribute("data-year") for n in (0, 1)]
-    expect(page.get_by_role("combobox")).to_have_value(f"after:{years[0]}-01-01 before:{int(years[1] or 0) + 1}-01-01")
+    begin, end = years[0].split()[0], years[1].split()[1]
+    expect(page.get_by_role("combobox")).to_have_value(f"{begin} {end}")
 
 
 def test_sorting_and_paging_to_the_end(page: Page) -> None:

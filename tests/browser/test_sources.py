@@ -110,7 +110,7 @@ def test_several_files_are_dropped_and_come_in(page: Page, site: Site, tmp_path:
             zipped.writestr(f"folder/{number}.eml", one.as_bytes(policy=SMTP))
     page.goto("/sources")
     page.get_by_label("Whose mail it is").fill("old@lanternworks.example")
-    page.get_by_label("Mail files").set_input_files([tmp_path / name for name in ("old mail.mbox", "single.eml", "more.zip")])
+    _drop(page, [tmp_path / name for name in ("old mail.mbox", "single.eml", "more.zip")])
     expect(page.locator(".upload")).to_have_count(3)
     expect(page).to_have_url(re.compile(r"/sources/[0-9a-f-]{36}$"), timeout=60_000)
     expect(page.locator("table", has_text="Outcome")).to_contain_text("complete", timeout=120_000)
@@ -141,6 +141,21 @@ def test_a_broken_connection_goes_on_where_it_broke(page: Page, site: Site, tmp_
     expect(page).to_have_url(re.compile(r"/sources/[0-9a-f-]{36}$"), timeout=90_000)
     assert len(tries) >= 3
     assert tries[1] == tries[2], "the piece that broke is sent again, and no other"
+
+
+def _drop(page: Page, files: list[Path]) -> None:
+    """As the browser itself does when somebody lets go of files that came from elsewhere."""
+    target = page.locator("#drop")
+    target.scroll_into_view_if_needed()
+    box = target.bounding_box()
+    assert box is not None
+    place = {"x": box["x"] + box["width"] / 2, "y": box["y"] + box["height"] / 2}
+    data = {"items": [], "files": [str(file) for file in files], "dragOperationsMask": 1}
+    browser = page.context.new_cdp_session(page)
+    for kind in ("dragEnter", "dragOver"):
+        browser.send("Input.dispatchDragEvent", {"type": kind, **place, "data": data})
+    expect(target).to_have_class(re.compile("over"))
+    browser.send("Input.dispatchDragEvent", {"type": "drop", **place, "data": data})
 
 
 def _few(number: int, subject: str) -> list:  # type: ignore[type-arg]

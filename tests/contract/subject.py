@@ -92,9 +92,9 @@ class Taken:
                 self.hashes[message.provider_key] = hash_of(message)
             self.skipped |= {skipped.provider_key for skipped in batch.skipped}
             self.failed |= {failed.provider_key for failed in batch.failed}
-            if batch.listing:
-                before = self.listed.get(batch.listing.folder, set()) if batch.listing.is_continued else set()
-                self.listed[batch.listing.folder] = before | set(batch.listing.provider_keys)
+            for listing in batch.listings:
+                before = self.listed.get(listing.folder, set()) if listing.is_continued else set()
+                self.listed[listing.folder] = before | set(listing.provider_keys)
             for key, value in batch.state.items():
                 self.state[key] = value
                 if value is None:

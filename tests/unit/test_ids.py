@@ -1,12 +1,15 @@
 """Identifiers sort by time, and those of messages come from their content."""
 
 import hashlib
+import pickle
 import time
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from archiver.models import message_uuid, uuid7
+from archiver.models.ids import uuid_of
 
 
 def test_uuid7_has_its_version_variant_and_time() -> None:
@@ -38,6 +41,13 @@ def test_a_message_has_the_same_id_for_ever() -> None:
     assert made.version == 8
     assert str(made) == "52147933-a855-866a-b5b6-3a70c6062af0"
     assert made != message_uuid(hashlib.sha256(b"Subject: hello\n\n").digest())
+
+
+@pytest.mark.parametrize("value", [0, 1 << 127, (1 << 128) - 1, 0x52147933A855866AB5B63A70C6062AF0])
+def test_an_unchecked_uuid_is_like_any_other(value: int) -> None:
+    made, usual = uuid_of(value), uuid.UUID(int=value)
+    assert made == usual == pickle.loads(pickle.dumps(made))
+    assert (hash(made), str(made), made.bytes, made.is_safe) == (hash(usual), str(usual), usual.bytes, usual.is_safe)
 
 
 def test_it_wants_a_whole_sha256() -> None:

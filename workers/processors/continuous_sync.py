@@ -14,7 +14,7 @@ from archiver.services.sources import Source
 from archiver.sync import cycle, outbox, sessions, tick
 from archiver.sync.sessions import ListedMailbox, SessionRow
 from connectors.errors import AuthFailed, ConnectorError, Throttled
-from workers.work import HEARTBEAT_SECONDS, ConnectorContext, Watch, Work
+from workers.work import HEARTBEAT_SECONDS, ConnectorContext, Work
 
 _LONGEST_PAUSE_SECONDS = 3600.0
 
@@ -80,7 +80,7 @@ def _list_mailboxes(source: Source, session: SessionRow, work: Work) -> list[Lis
     context = ConnectorContext(work, source, work.settings.slice_seconds, heartbeat)
     connector = sources.open_source(source, work.keyring, context)
     listed = []
-    with Watch(connector, context, work.settings.connector_idle_seconds):
+    with work.watchman.over(connector, context, work.settings.connector_idle_seconds):
         for box in connector.mailboxes():
             context.progress()
             listed.append(ListedMailbox(box.address, box.display_name, box.provider_id))

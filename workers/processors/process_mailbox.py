@@ -12,6 +12,7 @@ from archiver.store.errors import StoreUnavailable
 from archiver.sync import sessions
 from connectors.base import Batch
 from connectors.errors import AuthFailed, StateLost, Throttled, Unavailable
+from workers.gathering import gather
 from workers.mailbox import MailboxSlice, load_mailbox, opened
 from workers.work import Work
 
@@ -61,9 +62,11 @@ def _store_all(mailbox: MailboxSlice, work: Work, batches: Iterator[Batch]) -> b
     """False: the slice is over before the batches are."""
     while True:
         with work.in_flight:
-            batch = next(batches, None)
-            if batch is None:
-                return True
-            mailbox.store(batch)
+            gathered = gather(batches)
+            mailbox.store(gathered.batches)
+        if gathered.error is not None:
+            raise gathered.error
+        if gathered.is_all:
+            return True
         if mailbox.is_over():
             return False

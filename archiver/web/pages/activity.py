@@ -30,7 +30,7 @@ Looking = Annotated[View, Depends(_may_view)]
 @router.get("/activity")
 def activity_page(view: Looking, discarded: bool = False) -> Response:
     context = view.context
-    with context.engine.connect() as connection:
+    with context.reading() as connection:
         sessions = [(one, runs.mailboxes(connection, one.session_id, 20)) for one in runs.running(connection)]
         letters = dead_letters.listed(connection, None, discarded=discarded, most=_LETTERS)
     url = context.settings.redis_url

@@ -30,6 +30,7 @@ _PRIVATE = {"Cache-Control": "private, no-store"}
 
 templates = Jinja2Templates(_HERE / "templates")
 templates.env.trim_blocks = templates.env.lstrip_blocks = True
+templates.env.auto_reload = False  # a new version comes with a new process
 
 
 def texts_of(request: Request, user: User | None = None) -> Texts:
@@ -98,7 +99,7 @@ def view(request: Request) -> View:
     if who.user_id is None or who.session_id is None:
         raise UsageError("pages are for people who sign in; keys are for /api/v1")
     context = context_of(request)
-    with context.engine.connect() as connection:
+    with context.reading() as connection:
         user = users.load(connection, who.user_id)
     return View(request, context, who, user, texts_of(request, user), zone_of(request, user))
 

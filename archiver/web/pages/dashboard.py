@@ -21,7 +21,7 @@ _WIDTH, _HEIGHT = 960, 180
 
 @router.get("/dashboard")
 def dashboard_page(view: Viewed) -> Response:
-    with view.context.engine.connect() as connection:
+    with view.context.reading() as connection:
         found = dashboard.figures(connection, scope_of(connection, view.who))
     return view.page("dashboard.html", figures=found, chart=_chart(found.months))
 

@@ -20,7 +20,7 @@ router = APIRouter(include_in_schema=False)
 
 @router.get("/welcome")
 def welcome(request: Request, who: Anybody, context: Context) -> Response:
-    with context.engine.connect() as connection:
+    with context.reading() as connection:
         if not first_start.needed(connection):
             return see("/sign-in")
     return rendered(request, texts_of(request), "welcome.html", token=request.query_params.get("token", ""), given={})
@@ -49,7 +49,7 @@ def make_administrator(request: Request, who: Anybody, context: Context, given: 
 
 @router.get("/sign-in")
 def sign_in_page(request: Request, who: Anybody, context: Context) -> Response:
-    with context.engine.connect() as connection:
+    with context.reading() as connection:
         if first_start.needed(connection):
             return see("/welcome")
     shown: dict[str, Any] = {

@@ -37,14 +37,17 @@ _QUOTE_SIGN = re.compile(r"^> ?", re.MULTILINE)
 @router.get("/messages/{message_id}")
 def message_page(view: Viewed, message_id: UUID, q: str = "", part: str = "", show: str = "") -> Response:
     """`part=pane` gives the message alone, for scripts."""
-    detail, content = _read(view, message_id)
-    with view.context.engine.connect() as connection:
-        thread = messages.thread(connection, scope_of(connection, view.who), message_id)
-        read = texts.known_texts(connection, [bytes.fromhex(file.sha256) for file in content.attachments])
+    with view.context.reading() as connection:
+        scope = scope_of(connection, view.who)
+        detail = messages.detail(connection, scope, message_id)
+        thread = messages.around(connection, scope, detail.message)
+    message = detail.message
+    audit.record_look(view.context.engine, view.who, "message.read", "message", message_id)
+    content = message_content.read(view.context.archive, bytes.fromhex(message.sha256), message.size_bytes, "cid")
     values: dict[str, Any] = {
         "q": q[:2000],
         "detail": detail,
-        "message": detail.message,
+        "message": message,
         "content": content,
         "thread": thread,
         "people": _people(detail),
@@ -52,7 +55,8 @@ def message_page(view: Viewed, message_id: UUID, q: str = "", part: str = "", sh
         "passages": _passages(content.text),
         "files": [file for file in content.attachments if not (file.inline and file.content_id)],
         "image_types": IMAGE_TYPES,
-        "with_text": {sha256.hex() for sha256, known in read.items() if known.text_sha256 is not None},
+        "is_pdf": _is_pdf,
+        "with_text": _with_text(view, content),
     }
     return view.page("message_pane.html" if part == "pane" else "message.html", **values)
 
@@ -89,28 +93,55 @@ def show_file(view: Viewed, message_id: UUID, number: int) -> Response:
     return Response(file.data, media_type=file.content_type, headers=headers)
 
 
+@router.get("/messages/{message_id}/files/{number}/pages/{page}")
+def draw_page(view: Viewed, message_id: UUID, number: int, page: int) -> Response:
+    """A page of a PDF as a picture, drawn in a process of its own. Nothing of the file itself gets to the browser."""
+    sha256, size = _visible(view, message_id)
+    file = message_content.read_file(view.context.archive, sha256, size, number)
+    audit.record_look(view.context.engine, view.who, "attachment.read", "message", message_id, number=number, page=page)
+    picture = view.context.drawing.draw(file.data, page)
+    if not picture.png:
+        raise NotFound(picture.reason or f"attachment {number} has no page {page}")
+    headers = {**_FRAME_HEADERS, "Content-Security-Policy": "sandbox; default-src 'none'; img-src 'self'"}
+    return Response(picture.png, media_type="image/png", headers=headers)
+
+
 @router.get("/messages/{message_id}/files/{number}/text")
-def file_text(view: Viewed, message_id: UUID, number: int) -> Response:
-    """What the index has read in a file, page by page. Nothing of the file itself gets to the browser."""
+def file_text(view: Viewed, message_id: UUID, number: int, page: int = 1) -> Response:
+    """What is in a file, without opening it: a PDF drawn page by page, and what the index has read."""
     sha256, size = _visible(view, message_id)
     file = message_content.read_file(view.context.archive, sha256, size, number)
     audit.record_look(view.context.engine, view.who, "attachment.read", "message", message_id, number=number, name=file.name)
-    with view.context.engine.connect() as connection:
+    with view.context.reading() as connection:
         known = texts.known_texts(connection, [file.sha256]).get(file.sha256)
+    drawn = view.context.drawing.draw(file.data, 0) if _is_pdf(file.content_type, file.name) else None
+    has_pages = drawn is not None and drawn.pages > 0
     shown, left = [], _PREVIEW_CHARS
-    for page in texts.read_pages(view.context.archive, known) if known else ():
-        shown.append((page.file, page.number, page.text[:left]))
-        left -= len(page.text)
+    for one in texts.read_pages(view.context.archive, known) if known else ():
+        if has_pages and one.number != page:
+            continue
+        shown.append((one.file, one.number, one.text[:left]))
+        left -= len(one.text)
         if left <= 0:
             break
-    values: dict[str, Any] = {"message_id": message_id, "number": number, "file": file, "pages": shown, "is_cut": left <= 0}
-    return view.page("file_text.html", **values, reason=known.reason if known else None, is_read=known is not None)
+    values: dict[str, Any] = {
+        "message_id": message_id,
+        "number": number,
+        "file": file,
+        "pages": shown,
+        "is_cut": left <= 0,
+        "drawn": drawn if has_pages else None,
+        "page": page,
+        "reason": (known.reason if known else None) or (drawn.reason if drawn else None),
+        "is_read": known is not None,
+    }
+    return view.page("file_text.html", **values)
 
 
 @router.get("/messages/{message_id}/source")
 def source_page(view: Viewed, message_id: UUID) -> Response:
     """The original bytes as text."""
-    with view.context.engine.connect() as connection:
+    with view.context.reading() as connection:
         detail = messages.detail(connection, scope_of(connection, view.who), message_id)
     audit.record_look(view.context.engine, view.who, "message.read", "message", message_id, how="source")
     taken = bytearray()
@@ -120,18 +151,22 @@ def source_page(view: Viewed, message_id: UUID) -> Response:
     return view.page("message_source.html", message=detail.message, source=shown, is_cut=detail.message.size_bytes > len(taken))
 
 
+def _is_pdf(content_type: str, name: str) -> bool:
+    return content_type == "application/pdf" or name.lower().endswith(".pdf")
+
+
 def _visible(view: View, message_id: UUID) -> tuple[bytes, int]:
-    with view.context.engine.connect() as connection:
+    with view.context.reading() as connection:
         return messages.visible_hash(connection, scope_of(connection, view.who), message_id)
 
 
-def _read(view: View, message_id: UUID) -> tuple[MessageDetail, Content]:
-    with view.context.engine.connect() as connection:
-        detail = messages.detail(connection, scope_of(connection, view.who), message_id)
-    audit.record_look(view.context.engine, view.who, "message.read", "message", message_id)
-    message = detail.message
-    content = message_content.read(view.context.archive, bytes.fromhex(message.sha256), message.size_bytes, "cid")
-    return detail, content
+def _with_text(view: View, content: Content) -> set[str]:
+    """Those of the files whose text the index has read."""
+    if not content.attachments:
+        return set()
+    with view.context.reading() as connection:
+        read = texts.known_texts(connection, [bytes.fromhex(file.sha256) for file in content.attachments])
+    return {sha256.hex() for sha256, known in read.items() if known.text_sha256 is not None}
 
 
 def _people(detail: MessageDetail) -> dict[str, list[Any]]:

@@ -7,5 +7,5 @@ from fastapi import APIRouter
 from archiver.web.pages import activity, dashboard, door, message, search, settings, sources, styleguide
 
 pages = APIRouter()
-for part in (door, search, message, sources, activity, dashboard, settings, styleguide):
+for part in (search, message, sources, activity, dashboard, settings, door, styleguide):
     pages.include_router(part.router)

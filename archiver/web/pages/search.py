@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import tempfile
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlencode
@@ -16,17 +16,18 @@ from starlette.background import BackgroundTask
 
 from archiver.errors import UsageError
 from archiver.search.query.errors import QueryError
-from archiver.services import audit, completions, messages, saved_searches
+from archiver.services import audit, messages, saved_searches, suggestions
 from archiver.services.access import scope_of
 from archiver.services.export import export
 from archiver.services.principal import Right
 from archiver.services.search import Results
 from archiver.web.pages.base import Form, Posted, View, Viewed, own_path, see
+from archiver.web.pages.histogram import histogram
 
 router = APIRouter(include_in_schema=False)
 
-_PER_PAGE = 50
-_FACETS = ("year", "mailbox", "folder", "label", "sender", "domain", "type")
+_PER_PAGE = 30
+_FACETS = ("year", "month", "mailbox", "folder", "label", "sender", "domain", "type")
 _SHOWN = 8
 _MOST_QUERY = 2_000
 _EXAMPLES = (
@@ -64,6 +65,7 @@ def search_page(view: Viewed, q: Text = "", sort: str = "", page: int = 1, part:
         "per_page": _PER_PAGE,
         "results": None,
         "error": None,
+        "link": link,
     }
     try:
         values["results"] = results = _search(view, query, sort, page)
@@ -71,7 +73,8 @@ def search_page(view: Viewed, q: Text = "", sort: str = "", page: int = 1, part:
         if not results.hits and page > last:
             return see(link(query, sort, last, part=part))
         values["facets"] = _facets(view, query, sort, results)
-        values["histogram"] = _histogram(query, sort, results)
+        values["bars"] = histogram(view.t, results.facets, datetime.now(view.zone).date())
+        values["untimed"] = " ".join(word for word in _words(query) if not word.startswith(("after:", "before:", "on:")))
     except QueryError as error:
         values["error"] = error
     values["pages"] = _pages(query, sort, page, values["results"])
@@ -83,7 +86,7 @@ def search_page(view: Viewed, q: Text = "", sort: str = "", page: int = 1, part:
 
 def _search(view: View, query: str, sort: str, page: int) -> Results:
     context = view.context
-    with context.engine.connect() as connection:
+    with context.reading() as connection:
         scope = scope_of(connection, view.who)
     found = context.search.search(
         query, scope, sort=sort, offset=(page - 1) * _PER_PAGE, limit=_PER_PAGE, facets=_FACETS, zone=view.zone
@@ -96,8 +99,8 @@ def _search(view: View, query: str, sort: str, page: int) -> Results:
 @router.get("/suggest")
 def suggest(view: Viewed, q: Text = "") -> JSONResponse:
     """What the word at the end may become."""
-    with view.context.engine.connect() as connection:
-        found = completions.complete(connection, scope_of(connection, view.who), q)
+    with view.context.reading() as connection:
+        found = suggestions.complete(connection, scope_of(connection, view.who), q)
     return JSONResponse([{"text": one.text, "hint": view.t(f"hint.{one.hint}") if one.hint else ""} for one in found])
 
 
@@ -124,7 +127,7 @@ def export_selected(view: Posted, given: Form) -> Response:
     wanted = [UUID(name.removeprefix("id.")) for name in given if name.startswith("id.")][:_PER_PAGE]
     if not wanted:
         raise UsageError(view.t("search.selection"))
-    with view.context.engine.connect() as connection:
+    with view.context.reading() as connection:
         scope = scope_of(connection, view.who)
         for one in wanted:
             messages.visible_hash(connection, scope, one)  # raises for what they may not see
@@ -150,8 +153,6 @@ def quoted(operator: str, value: str) -> str:
 
 def token_of(facet: str, value: str) -> str:
     """The words that ask for a value of a facet."""
-    if facet == "year":
-        return f"after:{value}-01-01 before:{int(value) + 1}-01-01"
     if facet == "domain":
         return f"from:@{value}"
     return quoted({"sender": "from", "folder": "in", "label": "label", "type": "type", "mailbox": "mailbox"}[facet], value)
@@ -159,7 +160,7 @@ def token_of(facet: str, value: str) -> str:
 
 def _facets(view: View, query: str, sort: str, results: Results) -> list[dict[str, Any]]:
     groups = []
-    for name in _FACETS[1:]:  # the years are bars
+    for name in _FACETS[2:]:  # years and months are bars
         values = []
         for one in results.facets.get(name, [])[:_SHOWN]:
             token = token_of(name, one.value)
@@ -169,29 +170,6 @@ def _facets(view: View, query: str, sort: str, results: Results) -> list[dict[st
         if values and (len(values) > 1 or values[0]["chosen"]):
             groups.append({"name": name, "title": view.t(f"facet.{name}"), "values": values})
     return groups
-
-
-def _histogram(query: str, sort: str, results: Results) -> dict[str, Any] | None:
-    """Bars by year, without a hole between the first and the last; a year is a link, and several can be brushed."""
-    counts = {int(one.value): one.count for one in results.facets.get("year", []) if one.value.isdigit()}
-    this_year = datetime.now(UTC).year
-    years = [year for year in counts if 1970 < year <= this_year + 1]
-    if len(years) < 2:
-        return None
-    span = range(max(min(years), max(years) - 59), max(years) + 1)
-    highest = max(counts.get(year, 0) for year in span)
-    words = [word for word in _words(query) if not word.startswith(("after:", "before:", "on:"))]
-    base = " ".join(words)
-    bars = [
-        {
-            "year": year,
-            "count": counts.get(year, 0),
-            "height": round(40 * counts.get(year, 0) / highest, 2) if highest else 0,
-            "href": link(f"{base} {token_of('year', str(year))}".strip(), sort),
-        }
-        for year in span
-    ]
-    return {"bars": bars, "base": base, "width": 100 / len(bars)}
 
 
 def _words(query: str) -> list[str]:

@@ -30,7 +30,7 @@ def profile_page(view: Viewed) -> Response:
 
 def _profile(view: View, status: int = 200, **more: Any) -> Response:
     assert view.who.user_id is not None
-    with view.context.engine.connect() as connection:
+    with view.context.reading() as connection:
         open_sessions = sessions.listed(connection, view.context.settings, view.who.user_id)
         user = users.load(connection, view.who.user_id)
     values = {
@@ -105,7 +105,7 @@ def keys_page(view: Viewed) -> Response:
 
 
 def _keys(view: View, status: int = 200, **more: Any) -> Response:
-    with view.context.engine.connect() as connection:
+    with view.context.reading() as connection:
         found = api_keys.listed(connection, view.who.user_id)
     values = {"tab": "keys", "keys": found, "scopes": list(Scope), "new_key": None, "error": None}
     return view.page("settings_keys.html", status, **{**values, **more})
@@ -137,7 +137,7 @@ def users_page(view: Viewed) -> Response:
 
 def _users(view: View, status: int = 200, **more: Any) -> Response:
     view.who.require(Right.ADMIN)
-    with view.context.engine.connect() as connection:
+    with view.context.reading() as connection:
         found = users.listed(connection, most=500)
         granted = {user.id: grants.listed(connection, user.id) for user in found}
     values = {"tab": "users", "users": found, "granted": granted, "roles": list(Role), "error": None}
@@ -188,7 +188,7 @@ def _change_user(connection: Any, view: View, what: str, given: dict[str, str]) 
 def audit_page(view: Viewed, before: int | None = None, action: str = "", actor: str = "", verify: bool = False) -> Response:
     view.who.require(Right.AUDIT)
     filters = {"before": before, "action": action.strip()[:80] or None, "actor": actor.strip()[:254] or None}
-    with view.context.engine.connect() as connection:
+    with view.context.reading() as connection:
         entries = audit.listed(connection, most=_ENTRIES, **filters)
     verified = audit.verify(view.context.engine) if verify else None
     values: dict[str, Any] = {"tab": "audit", "entries": entries, "action": action, "actor": actor, "verified": verified}

@@ -39,7 +39,7 @@ Changing = Annotated[View, Depends(_may_change)]
 
 @router.get("/sources")
 def list_page(view: Looking) -> Response:
-    with view.context.engine.connect() as connection:
+    with view.context.reading() as connection:
         found = sources.all_sources(connection)
         last = {source.id: next(iter(runs.last_runs(connection, source.id, 1)), None) for source in found}
         running = {progress.source_id: progress for progress in runs.running(connection)}
@@ -107,7 +107,7 @@ def import_uploads(view: Changing, given: Form) -> Response:
 @router.get("/sources/{source_id}")
 def source_page(view: Looking, source_id: UUID) -> Response:
     source = _load(view, source_id)
-    with view.context.engine.connect() as connection:
+    with view.context.reading() as connection:
         scope = scope_of(connection, view.who)
         running = next(iter(runs.running(connection, source_id)), None)
         values: dict[str, Any] = {
@@ -172,7 +172,7 @@ def act(view: Changing, source_id: UUID, given: Form) -> Response:
 
 
 def _load(view: View, source_id: UUID) -> Source:
-    with view.context.engine.connect() as connection:
+    with view.context.reading() as connection:
         source = sources.load(connection, source_id)
     if source is None or source.removed_at is not None:
         raise NotFound(f"there is no source {source_id}")

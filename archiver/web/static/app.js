@@ -47,8 +47,10 @@ async function show(url, { push = false, keep = false } = {}) {
     document.title = `${new URL(url).searchParams.get("q") || "Archiver"} · Archiver`;
     if (!keep) $("#list").scrollTop = 0;
     arrange();
+    return true;
   } catch (error) {
     if (error.name !== "AbortError") location.href = url;
+    return false;
   } finally {
     clearTimeout(slow);
     $("#list")?.classList.remove("skeleton");
@@ -59,7 +61,9 @@ if (panes && box) {
   let first = true;
   box.addEventListener("input", () => {
     clearTimeout(typing);
-    typing = setTimeout(() => { show(address(box.value.trim()), { push: first }); first = false; }, 60);
+    typing = setTimeout(async () => {
+      if (await show(address(box.value.trim()), { push: first })) first = false; // an answer overtaken by a key is no step
+    }, 60);
   });
   $("form.search").addEventListener("submit", (event) => {
     event.preventDefault();
@@ -70,6 +74,7 @@ if (panes && box) {
   });
   addEventListener("popstate", () => {
     if (location.pathname !== "/") return location.reload();
+    first = true;
     box.value = new URL(location.href).searchParams.get("q") ?? "";
     show(location.href);
     return undefined;
@@ -227,7 +232,7 @@ if (box) {
   }, true);
 }
 
-// --- selection, the years to brush, and other small things
+// --- selection, the bars to brush, and other small things
 
 function arrange() {
   const selected = $("#selected");
@@ -238,25 +243,26 @@ function arrange() {
     $(".hits").classList.toggle("selecting", count > 0);
     $("#selected-count").textContent = String(count);
   }
-  const years = $(".histogram");
-  if (years && !years.dataset.ready) {
-    years.dataset.ready = "yes";
-    let from = null;
-    const yearAt = (event) => event.target.closest("a")?.dataset.year;
-    const paint = (one, other) => $$("a", years).forEach((bar) => {
-      const [low, high] = [Math.min(one, other), Math.max(one, other)];
-      bar.classList.toggle("in", one !== null && bar.dataset.year >= low && bar.dataset.year <= high);
+  const histogram = $(".histogram");
+  if (histogram && !histogram.dataset.ready) {
+    histogram.dataset.ready = "yes";
+    const bars = $$("a", histogram);
+    let begun = -1;
+    const barAt = (event) => bars.indexOf(event.target.closest("a"));
+    histogram.addEventListener("pointerdown", (event) => { begun = barAt(event); event.preventDefault(); });
+    histogram.addEventListener("pointermove", (event) => {
+      const now = barAt(event);
+      if (begun < 0 || now < 0) return;
+      bars.forEach((bar, n) => bar.classList.toggle("in", n >= Math.min(begun, now) && n <= Math.max(begun, now)));
     });
-    years.addEventListener("pointerdown", (event) => { from = yearAt(event); event.preventDefault(); });
-    years.addEventListener("pointermove", (event) => { if (from && yearAt(event)) paint(from, yearAt(event)); });
-    years.addEventListener("pointerup", (event) => {
-      const to = yearAt(event);
-      if (from && to && from !== to) {
-        const [low, high] = [Math.min(from, to), Math.max(from, to)];
-        box.value = `${years.dataset.base} after:${low}-01-01 before:${Number(high) + 1}-01-01`.trim();
+    histogram.addEventListener("pointerup", (event) => {
+      const ended = barAt(event);
+      if (begun >= 0 && ended >= 0 && begun !== ended) {
+        const [low, high] = [bars[Math.min(begun, ended)], bars[Math.max(begun, ended)]];
+        box.value = `${histogram.dataset.base} after:${low.dataset.from} before:${high.dataset.to}`.trim();
         show(address(box.value), { push: true });
       }
-      from = null;
+      begun = -1;
     });
   }
 }

@@ -89,7 +89,7 @@ def test_a_quota_frees_the_place_and_what_changes_is_recorded(world: World, tmp_
         run = world.wait(source, before, 100)
         assert (run.outcome, run.archived, run.duplicates, run.failed) == ("success", 90, 0, 0)
         assert server.tell()["refused"] == 0, "our own count is stricter than the server's"
-        assert server.calls()["get"] == 90 + 3
+        assert 90 + 3 <= server.calls()["get"] <= 90 + 3 + 12, "only what was under way was fetched twice"
         assert float(delayed.hget("archiver:bucket:google:archive-test:u1@acme.test", "share")) < 1
 
         change = {"in": "u0@acme.test", "what": "delete", "id": f"{1:016x}"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -250,9 +251,10 @@ def test_an_upload_becomes_an_import(company: Company) -> None:
         assert again.json() == started.json()
         (path,) = admin.get(f"/sources/{started.json()['source_id']}").json()["settings"]["paths"]
         assert Path(path).read_bytes() == data
-        assert Path(path) == company.settings.archiver_data / "uploads" / upload / "old mail.mbox"
+        assert Path(path) == company.settings.archiver_data / "uploads" / f"import-{upload}" / "0" / "old mail.mbox"
         assert client.delete(f"/uploads/{upload}").status_code == 204
-        assert not Path(path).exists()
+        assert Path(path).read_bytes() == data, "an import that is under way keeps its file"
+        shutil.rmtree(Path(path).parents[1])
     assert company.value("SELECT count(*) FROM outbox WHERE job = 'initial-import'") == 1
     company.act("DELETE FROM outbox")
     company.act("UPDATE ingestion_sources SET removed_at = now() WHERE kind = 'import'")

@@ -2,18 +2,21 @@
 
 import io
 import signal
+import struct
 import subprocess
 import sys
 import textwrap
 import threading
 import time
 import zipfile
+import zlib
 from pathlib import Path
 
 import psutil
 import pytest
 
-from archiver.extract import Extraction, Extractor, State, limits
+from archiver.extract import Extraction, Extractor, Picture, State, limits
+from tests.browser.mails import one_page_pdf
 
 
 def deflated(content: bytes) -> bytes:
@@ -203,3 +206,18 @@ def test_a_closed_extractor_refuses(tmp_path: Path) -> None:
     extractor.close()
     with pytest.raises(OSError, match="closed"):
         extractor.extract(path)
+
+
+def test_a_page_is_drawn_as_a_picture() -> None:
+    with Extractor(processes=1) as extractor:
+        data = one_page_pdf("Marsupial invoice")
+        assert extractor.draw(data, 0) == Picture(State.OK, "", pages=1)
+        picture = extractor.draw(data, 1)
+        assert (picture.state, picture.pages, picture.png[:8]) == (State.OK, 1, b"\x89PNG\r\n\x1a\n")
+        width, height = struct.unpack(">II", picture.png[16:24])
+        assert (width, height) == (limits.PICTURE_WIDTH, 1605)  # 612 by 792 points
+        rows = zlib.decompress(picture.png[41 : 41 + int.from_bytes(picture.png[33:37], "big")])
+        assert len(set(rows)) > 10, "there is something on it"
+        assert extractor.draw(data, 2) == Picture(State.OK, "", pages=1)
+        assert extractor.draw(b"%PDF-1.4 and nothing else", 1).state is State.BROKEN
+        assert extractor.extract(b"still there", "a.txt").text == "still there"

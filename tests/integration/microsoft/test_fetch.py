@@ -157,7 +157,7 @@ def test_what_vanished_while_the_tokens_were_lost_is_not_in_the_whole_listing(bo
     box.do("delete", 1)
     box.do("forget")
     batches = list(box.connect().fetch(box.ref, held.state, held.known))
-    whole = [batch.listing for batch in batches if batch.listing and batch.listing.is_whole]
+    whole = [listing for batch in batches for listing in batch.listings if listing.is_whole]
     held.store(batches)
     (inbox,) = (listing for listing in whole if listing.folder == "Posteingang")
     assert sorted(inbox.provider_keys) == sorted(f"immutable-{number}" for number in range(4, 31, 3))

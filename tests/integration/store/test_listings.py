@@ -29,7 +29,7 @@ def test_what_is_not_listed_is_gone_and_what_is_listed_again_is_back(
     assert list(found.gone) == ["INBOX␟7␟3", "INBOX␟7␟5"]
     assert list(found.back) == ["INBOX␟7␟4"]
     with world.engine.begin() as connection:
-        ledger.record_listing(connection, MAILBOX, "INBOX", listed)
+        ledger.record_listings(connection, MAILBOX, [ledger.Listing("INBOX", listed)])
     with world.engine.begin() as connection:
         assert ledger.gap(connection, MAILBOX) == ["INBOX␟7␟9"]
     assert world.value("SELECT listed FROM folder_listings") == 5

@@ -18,6 +18,8 @@ SAME = {
     "quoted from": MAIL.replace(b"\nFrom here", b"\n>From here"),
     "blank line at the end": MAIL + b"\n\r\n",
     "no line end": MAIL[:-1],
+    "all at once": b"From x\r\nStatus: RO\r\n" + MAIL.replace(b"\nFrom here", b"\n>From here").replace(b"\n", b"\r\n"),
+    "last field": MAIL.replace(b"\n\n", b"\nX-UID: 7\n\tfolded\n\n"),
 }
 OTHER = {
     "subject": MAIL.replace(b"Subject: x", b"Subject: y"),
@@ -42,7 +44,9 @@ def test_it_is_the_hash_of_the_canonical_text() -> None:
     assert canonical_sha256(MAIL) == hashlib.sha256(MAIL.rstrip(b"\n")).digest()
 
 
-BITS = st.sampled_from([b"\r", b"\n", b"\r\n", b">", b"From ", b"Status: x", b"\n\n", b" ", b"a", b"From", b">>>>>>>>>From "])
+LINES = [b"\r", b"\n", b"\r\n", b">", b"From ", b"Status: x", b"\n\n", b" ", b"a", b"From", b">>>>>>>>>From "]
+FIELDS = [b"Subject: x\n", b"x-uid:1\r\n\tfolded\r\n", b"X-Mozilla-\n", b"\nXref :", b"Lines"]
+BITS = st.sampled_from(LINES + FIELDS)
 
 
 @given(st.lists(BITS, max_size=30), st.lists(st.integers(0, 200), max_size=10))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from uuid import UUID, uuid4
 
 import pytest
@@ -38,28 +39,39 @@ def test_guards_are_the_states_before() -> None:
     assert set(before(SOURCE_MOVES, SourceStatus.PAUSED)) == {"pending", "importing", "active", "syncing", "error"}
 
 
-def picked(source: UUID | None, job: str = "process-mailbox", priority: int = 10, under_way: int = 0) -> Picked:
-    return Picked(uuid4(), job, {}, source, None, priority, under_way)
+def picked(
+    source: UUID | None, job: str = "process-mailbox", priority: int = 10, under_way: int = 0, in_front: int = 0, of: int = 1000
+) -> Picked:
+    return Picked(uuid4(), job, {}, source, None, priority, under_way, in_front, of)
 
 
 def test_mailboxes_go_round_robin_over_the_sources() -> None:
     big, small = uuid4(), uuid4()
     rows = [picked(big) for _ in range(50)] + [picked(small) for _ in range(3)]
-    chosen = choose(rows, mailbox_room=6, room=0)
+    chosen = choose(rows, mailbox_room=6, room=0, slots=5)
     assert [row.source_id for row in chosen].count(small) == 3
 
 
 def test_a_source_that_has_many_under_way_waits_for_one_that_has_none() -> None:
     big, small = uuid4(), uuid4()
     rows = [picked(big, under_way=20) for _ in range(50)] + [picked(small) for _ in range(3)]
-    assert [row.source_id for row in choose(rows, mailbox_room=3, room=0)] == [small] * 3
+    assert [row.source_id for row in choose(rows, mailbox_room=3, room=0, slots=5)] == [small] * 3
+
+
+def test_what_is_beyond_the_share_of_a_source_waits_behind_the_mailboxes_of_others() -> None:
+    big, other, small = uuid4(), uuid4(), uuid4()
+    alone = choose([picked(big) for _ in range(8)], mailbox_room=8, room=0, slots=5)
+    assert [row.priority for row in alone] == [10] * 5 + [11] * 3
+    rows = [picked(big) for _ in range(8)] + [picked(other, in_front=1) for _ in range(8)] + [picked(small, of=9)] * 8
+    in_front = Counter(row.source_id for row in choose(rows, mailbox_room=24, room=0, slots=6) if row.priority == 10)
+    assert in_front == {big: 2, other: 1, small: 4}
 
 
 def test_control_jobs_pass_every_limit_and_come_first() -> None:
     source = uuid4()
     rows = [picked(source) for _ in range(5)] + [picked(source, "sync-cycle-finished", 1)]
-    assert [row.job for row in choose(rows, mailbox_room=0, room=0)] == ["sync-cycle-finished"]
-    assert choose(rows, mailbox_room=2, room=0)[0].job == "sync-cycle-finished"
+    assert [row.job for row in choose(rows, mailbox_room=0, room=0, slots=5)] == ["sync-cycle-finished"]
+    assert choose(rows, mailbox_room=2, room=0, slots=5)[0].job == "sync-cycle-finished"
 
 
 def totals(**changes: int) -> dict[str, int]:

@@ -1,0 +1,69 @@
+"""Small batches are stored together: a hundred folders with a few messages each are not a hundred waits for the disk."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from connectors.base import BATCH_BYTES, BATCH_MESSAGES, Batch, Json, RawMessage
+
+_SMALL_MESSAGES = BATCH_MESSAGES // 4
+_SMALL_BYTES = BATCH_BYTES // 4
+_SMALL_LISTING = 1000
+_SECONDS = 1.0
+
+
+@dataclass(slots=True)
+class Gathered:
+    batches: list[Batch] = field(default_factory=list)
+    is_all: bool = False
+    """There are no more."""
+    error: Exception | None = None
+    """What the connector raised after these batches; they are to be stored all the same."""
+
+
+def gather(batches: Iterator[Batch]) -> Gathered:
+    """The next batch; after a small one also those that follow it, until they are enough."""
+    gathered, began = Gathered(), time.monotonic()
+    messages = size = 0
+    try:
+        for batch in batches:
+            gathered.batches.append(batch)
+            messages += len(batch.messages) + len(batch.failed) + len(batch.skipped)
+            size += sum(map(_size, batch.messages))
+            if messages >= _SMALL_MESSAGES or size >= _SMALL_BYTES or not _is_plain(batch):
+                return gathered
+            if time.monotonic() - began > _SECONDS:
+                return gathered
+    except Exception as error:  # noqa: BLE001 - raised again when the batches are stored
+        gathered.error = error
+    else:
+        gathered.is_all = True
+    return gathered
+
+
+def _is_plain(batch: Batch) -> bool:
+    """The order of changes matters, and a long listing is work enough."""
+    return not batch.changes and sum(len(listing.provider_keys) for listing in batch.listings) < _SMALL_LISTING
+
+
+def _size(message: RawMessage) -> int:
+    return len(message.data) if message.data is not None else _SMALL_BYTES
+
+
+def join(batches: Sequence[Batch]) -> Batch:
+    """As one."""
+    if len(batches) == 1:
+        return batches[0]
+    state: dict[str, Json] = {}
+    for batch in batches:
+        state |= batch.state
+    return Batch(
+        messages=tuple(message for batch in batches for message in batch.messages),
+        changes=tuple(change for batch in batches for change in batch.changes),
+        skipped=tuple(skipped for batch in batches for skipped in batch.skipped),
+        failed=tuple(failed for batch in batches for failed in batch.failed),
+        listings=tuple(listing for batch in batches for listing in batch.listings),
+        state=state,
+    )
