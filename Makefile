@@ -32,7 +32,8 @@ check: $(VENV)/.dev  ## formatting, lint, types, import rules
 
 test: check  ## everything above, then all tests against the real parts
 	@scripts/test-packages
-	$(BIN)/pytest -n $(JOBS) --dist loadfile $(ARGS)
+	$(BIN)/pytest -n $(JOBS) --dist loadfile $(ARGS) || \
+	{ echo "*** once more, by themselves, those that failed beside others:"; $(BIN)/pytest --last-failed --last-failed-no-failures none $(ARGS); }
 
 chaos: $(VENV)/.dev  ## the long tests: hundreds of rounds of killing things (an hour)
 	$(BIN)/pytest -m chaos $(ARGS)

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from archiver import __version__
-from archiver.errors import ArchiverError
+from archiver.errors import ArchiverError, NotReady
 
 COMMANDS = {
     "up": "archiver.cli.up:up",
@@ -90,3 +90,14 @@ def main() -> Any:
     except BrokenPipeError:  # `archiver … | head`
         sys.stderr.close()
         sys.exit(0)
+    except Exception as error:
+        if not _is_lost_database(error):
+            raise
+        first = str(getattr(error, "orig", error)).strip().splitlines()[0]
+        sys.stderr.write(f"archiver: the database went away ({first}). What was begun goes on when it is back.\n")
+        sys.exit(NotReady.exit_code)
+
+
+def _is_lost_database(error: Exception) -> bool:
+    """(By name: SQLAlchemy is not imported for commands that do without it.)"""
+    return type(error).__module__.startswith("sqlalchemy") and type(error).__name__ in ("OperationalError", "InterfaceError")

@@ -162,8 +162,8 @@ def _health_table(parts: list[dict[str, Any]]) -> Table:
 
 def _archive_line(archive: dict[str, int]) -> Text:
     return Text(
-        f"archive   {archive['messages']:,} messages, {archive['bytes'] / 1e9:,.2f} GB, from {archive['sources']:,} sources; "
-        f"{archive['not_indexed']:,} not searchable yet{_lag(archive)}, {archive['dead_letters']:,} dead letters"
+        f"archive   {archive['messages']:,} messages, {archive['bytes'] / 1e9:,.2f} GB; sources: {archive['sources']:,}; "
+        f"{archive['not_indexed']:,} not searchable yet{_lag(archive)}; dead letters: {archive['dead_letters']:,}"
     )
 
 

@@ -17,7 +17,7 @@ from sqlalchemy import Engine, text
 from archiver.errors import UsageError
 from archiver.models.ids import message_uuid, uuid7
 from archiver.services import batch_sql as sql
-from archiver.services.message_rows import MessageRows, describe
+from archiver.services.message_rows import MessageRows, describe, describe_all
 from archiver.services.replay import Entry, Rebuilt, Replay
 from archiver.store.archive import Archive, entries
 from archiver.store.backend import PackFile
@@ -250,14 +250,17 @@ def _send_messages(pipeline: sql.Pipeline, arrivals: list[_Arrival]) -> list[str
     """Returns the damage that was met."""
     damage: list[str] = []
     groups: dict[tuple[UUID | None, datetime | None], list[MessageRows]] = {}
-    for arrival in arrivals:
-        assert arrival.content is not None
-        try:
-            row = describe(arrival.content, arrival.sha256, arrival.received_at)
-        except Damage as error:
-            damage.append(str(error))
-            continue
+    held = [(one, (one.content, one.sha256, one.received_at)) for one in arrivals if isinstance(one.content, Memory)]
+    for (arrival, _), row in zip(held, describe_all([mail for _, mail in held]), strict=True):
         groups.setdefault((arrival.run_id, arrival.at), []).append(row)
+    for arrival in arrivals:
+        if isinstance(arrival.content, StoredMessage):
+            try:
+                row = describe(arrival.content, arrival.sha256, arrival.received_at)
+            except Damage as error:
+                damage.append(str(error))
+                continue
+            groups.setdefault((arrival.run_id, arrival.at), []).append(row)
     for (run_id, at), rows in groups.items():
         rows.sort(key=lambda row: row.sha256)
         messages = sql.rows([row.message for row in rows])

@@ -10,11 +10,13 @@ from typing import Any
 from uuid import UUID
 
 from sqlalchemy import Connection, Engine, text
+from sqlalchemy.exc import OperationalError
 
 from archiver.errors import NotReady
 from archiver.models.states import RunOutcome
 
 _LOOK_SECONDS = 0.25
+_PATIENCE_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,13 +157,30 @@ def newest_run(connection: Connection, source_id: UUID) -> UUID | None:
     return next((run.id for run in last_runs(connection, source_id, 1)), None)
 
 
+class _Patience:
+    """Around each look: Postgres may be away for a while, as the workers also wait for it. Not for ever."""
+
+    def __init__(self) -> None:
+        self._answered_at = time.monotonic()
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
+        if not isinstance(error, OperationalError) or time.monotonic() - self._answered_at > _PATIENCE_SECONDS:
+            self._answered_at = time.monotonic()
+            return False
+        return True
+
+
 def wait_for_run(
     engine: Engine, source_id: UUID, after: UUID | None, timeout_seconds: float | None, look: Callable[[Connection], None]
 ) -> Run:
     """The first run that ends after `after`. `look` is called in between, for bars. Postgres is asked: nothing is missed."""
     deadline = time.monotonic() + timeout_seconds if timeout_seconds else None
+    patience = _Patience()
     while True:
-        with engine.connect() as connection:
+        with patience, engine.connect() as connection:
             newest = next(iter(last_runs(connection, source_id, 1)), None)
             if newest is not None and newest.id != after:
                 return newest
@@ -181,12 +200,13 @@ def wait_until_searchable(
     states = ["pending", "body"] if full else ["pending"]
     statement = text("SELECT count(*) FROM messages WHERE first_run_id = :id AND search_state = ANY(:states)")
     deadline = time.monotonic() + timeout_seconds if timeout_seconds else None
+    patience, left = _Patience(), 0
     while True:
-        with engine.connect() as connection:
+        with patience, engine.connect() as connection:
             left = connection.execute(statement, {"id": run_id, "states": states}).scalar_one()
-        if not left:
-            return
-        look(left)
+            if not left:
+                return
+            look(left)
         if deadline is not None and time.monotonic() > deadline:
             raise NotReady(f"{left:,} messages are archived and not searchable within {timeout_seconds:.0f} s; it goes on")
         time.sleep(_LOOK_SECONDS)
