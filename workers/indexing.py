@@ -24,6 +24,7 @@ from archiver.store.archive import Archive
 _EXTRACTORS = 2
 # Messages are many small objects without cycles: looking for some after every 700 new ones took a seventh of the time.
 _COLLECT_AFTER = 20_000
+_PATIENCE_SECONDS = 1.0
 
 
 class Stage:
@@ -84,7 +85,7 @@ def index_work(settings: Settings, engine: Engine, archive: Archive, stopping: t
     gc.freeze()
     gc.set_threshold(_COLLECT_AFTER)
     server = SearchServer(settings)
-    indexer = Indexer(engine, archive, server, settings.meili_indexing_batch)
+    indexer = Indexer(engine, archive, server, settings.meili_indexing_batch, patience=_PATIENCE_SECONDS)
     extractor = Extractor(_EXTRACTORS)
     texts = AttachmentTexts(engine, archive, server, extractor, settings.archiver_data / "scratch")
     stages: dict[str, Stage] = {}

@@ -17,7 +17,7 @@ from archiver.config import Settings
 from archiver.errors import ArchiverError, NotReady
 from archiver.search.client import make_client
 
-REQUEST_BYTES = 12 << 20
+REQUEST_BYTES = 16 << 20
 """Documents go out in requests of about this size; one that is larger goes alone."""
 
 _FIRST_LOOK_SECONDS = 0.01

@@ -93,10 +93,12 @@ class _UnderWay:
 class Indexer:
     """One for a process and a kind of work; `run` by one thread at a time."""
 
-    def __init__(self, engine: Engine, archive: Archive, server: SearchServer, batch: int) -> None:
+    def __init__(self, engine: Engine, archive: Archive, server: SearchServer, batch: int, *, patience: float = 0.0) -> None:
+        """`patience`: seconds that mail which keeps coming has to gather while less than half a batch was there."""
         self._engine = engine
         self._server = server
         self._batch = batch
+        self._patience = patience
         self._maker = DocumentMaker(engine, archive)
         self._room = BoundedSemaphore(_REQUESTS_UNDER_WAY)
         self.mail = self._maker.mail
@@ -110,8 +112,8 @@ class Indexer:
                 while True:
                     lease = under_way.lease = under_way.ahead.result()
                     is_last = lease is None or should_stop()
-                    if not is_last:
-                        under_way.ahead = threads.submit(self.lease)
+                    if lease is not None and not is_last:
+                        under_way.ahead = threads.submit(self._lease_next, len(lease.rows))
                     if lease is not None:
                         made = self._make(lease, threads)
                         under_way.finishing.append((lease, threads.submit(self._finish, lease, *made)))
@@ -125,6 +127,12 @@ class Indexer:
     def lease(self) -> Lease | None:
         """The next messages in the order of the packs, with the thread of each."""
         return self._lease(indexing_sql.BEHIND, {"limit": self._batch}, raised=0)
+
+    def _lease_next(self, last: int) -> Lease | None:
+        """Many small commits cost the search server more than a few large ones. The batch in hand goes on meanwhile."""
+        if last < self._batch // 2:
+            time.sleep(self._patience)
+        return self.lease()
 
     def lease_unread(self, most: int, smallest: int, largest: int) -> Lease | None:
         """Messages of this size whose attachments are to be read. Their documents get a new version."""

@@ -16,6 +16,7 @@ from uuid import UUID
 from sqlalchemy import Connection, text
 
 from archiver.mail.threads import FALLBACK_DAYS, ThreadKeys, normalise_subject
+from archiver.models.ids import uuid_of
 from archiver.services import batch_sql as sql
 
 _MOST_PARENTS = 50
@@ -75,7 +76,7 @@ def subject_key(subject: str | None) -> UUID | None:
     """For `messages.thread_subject`, which comes with the message. Replies have another key than what they
     answer to, so that the thousandth issue of a newsletter need not look at the others."""
     normalised, is_reply = normalise_subject(subject or "")
-    return UUID(_subject_key(normalised, is_reply=is_reply)) if normalised else None
+    return uuid_of(int(_subject_key(normalised, is_reply=is_reply), 16)) if normalised else None
 
 
 def hold_threads(connection: Connection) -> None:
@@ -113,7 +114,7 @@ def join_threads(connection: Connection, messages: Sequence[Threadable]) -> dict
         components.join(first_of_thread.setdefault(thread, key), key)
     threads = _choose(components, known, keys)
     _write(connection, components, threads, known, asked)
-    return {message_id: UUID(threads[components.find(listed[0])]) for message_id, listed in keys.items()}
+    return {message_id: uuid_of(int(threads[components.find(listed[0])], 16)) for message_id, listed in keys.items()}
 
 
 def _choose(components: _Components, known: dict[Key, Key], keys: dict[UUID, tuple[Key, ...]]) -> dict[Key, Key]:

@@ -19,9 +19,9 @@ from archiver.search.embedded.rows import Attributes, RowBuilder, schema_for
 from archiver.search.embedded.text import analyzer
 
 WRITER_BYTES = 80_000_000
-# Each thread writes a segment of its own at each commit, and small segments are merged again and again: on two cores, of which
-# whoever sends the documents has the other, two threads cost half as much again as one.
-WRITER_THREADS = max(1, min(4, (os.cpu_count() or 1) // 2))
+# Each thread writes a segment of its own at each commit, and small segments are merged again and again. So one thread works as
+# long as it keeps up with those who send, who need the other cores; all work when it does not.
+WRITER_THREADS = max(1, min(4, os.cpu_count() or 1))
 _STRETCH = 2_000
 
 
@@ -76,6 +76,7 @@ class Engine:
         self._schema = index.schema
         self._searcher = index.searcher()
         self._writer: tantivy.IndexWriter | None = None
+        self._threads = 0
         self._next_sequence = self._greatest_sequence() + 1
 
     @classmethod
@@ -100,9 +101,14 @@ class Engine:
     def snapshot(self) -> Snapshot:
         return Snapshot(self._index, self._searcher, self._schema, self.plan, self.attributes)
 
-    def begin(self) -> Transaction:
+    def begin(self, *, is_busy: bool = False) -> Transaction:
+        """`is_busy`: more is waiting than one thread can do. Then all help, until `rest`."""
+        threads = WRITER_THREADS if is_busy else 1
+        if threads > self._threads:
+            self.rest()
         if self._writer is None:
-            self._writer = self._index.writer(WRITER_BYTES, WRITER_THREADS)
+            self._writer = self._index.writer(WRITER_BYTES, threads)
+            self._threads = threads
         return Transaction(self, self._writer)
 
     def next_sequence(self) -> int:
@@ -131,6 +137,7 @@ class Engine:
     def rest(self) -> None:
         """Gives the writer's memory back, once its merges are done."""
         writer, self._writer = self._writer, None
+        self._threads = 0
         if writer is not None:
             writer.wait_merging_threads()
             self.published()
@@ -237,7 +244,7 @@ class Transaction:
 def rebuild(source: Engine, folder: Path, plan: Plan, primary_key: str) -> Engine:
     """A new index beside the old one, by another plan, from the stored documents. Durable when it returns."""
     target = Engine.create(folder, plan, source.attributes)
-    transaction = target.begin()
+    transaction = target.begin(is_busy=True)
     for sequence, raw in source.stored():
         transaction.replay(primary_key, sequence, raw)
     transaction.commit()

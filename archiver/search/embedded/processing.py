@@ -14,7 +14,10 @@ from archiver.search.embedded.payload import read_documents
 from archiver.search.embedded.plan import Plan
 from archiver.search.embedded.settings import apply_change, full_settings
 from archiver.search.embedded.state import Row, State
-from archiver.search.embedded.tasks import Finish, TaskQueue
+from archiver.search.embedded.tasks import MAX_BATCH_BYTES, Finish, TaskQueue
+
+BUSY_BYTES = MAX_BATCH_BYTES * 3 // 4
+"""A batch that is nearly full: it has waited, and more is likely to wait behind it."""
 
 
 class Processor:
@@ -58,7 +61,7 @@ class Processor:
         if entry is None:
             with self._state.transaction():
                 entry = self._catalog.create(uid, None)
-        transaction = entry.engine.begin()
+        transaction = entry.engine.begin(is_busy=sum(task["payload_bytes"] for task in batch) > BUSY_BYTES)
         primary_key = entry.primary_key
         ends: list[Finish] = []
         for task in batch:

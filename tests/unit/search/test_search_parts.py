@@ -12,12 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from archiver.errors import InUse
+from archiver.search.embedded import engine as engine_module
+from archiver.search.embedded.engine import Engine
 from archiver.search.embedded.errors import ApiError
 from archiver.search.embedded.keys import KeyRing, Permit
 from archiver.search.embedded.lock import folder_lock
 from archiver.search.embedded.payload import read_documents, unpack
 from archiver.search.embedded.plan import Plan
 from archiver.search.embedded.ranking import SCORED_UNITS, Scale
+from archiver.search.embedded.rows import Attributes
 from archiver.search.embedded.settings import DEFAULTS, apply_change, check_change, full_settings
 from archiver.search.embedded.state import State
 from archiver.search.embedded.tasks import Finish, TaskQueue
@@ -138,3 +141,17 @@ def test_a_folder_has_one_holder(tmp_path: Path) -> None:
         pass
     with folder_lock(tmp_path):
         pass
+
+
+def test_all_threads_help_when_much_is_waiting_and_nothing_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_module, "WRITER_THREADS", 3)
+    engine = Engine.create(tmp_path / "index", Plan.of(full_settings({})), Attributes([], set(), []))
+    for number, is_busy in enumerate((False, True, False, True)):
+        transaction = engine.begin(is_busy=is_busy)
+        for place in range(50):
+            transaction.put(f"{number}-{place}", {"id": f"{number}-{place}", "text": "a word"})
+        transaction.commit()
+    assert engine.snapshot().searcher.num_docs == 200
+    engine.rest()
+    assert engine.snapshot().get("0-0") == {"id": "0-0", "text": "a word"}
+    assert engine.snapshot().get("3-49") == {"id": "3-49", "text": "a word"}
