@@ -19,7 +19,7 @@ from archiver.queue.jobs import SHORT_PAUSE_SECONDS, Later
 from archiver.services.ingest import Fence, TakenOver
 from archiver.services.intake import MAX_FOLDER_CHARS
 from archiver.services.provider_keys import VERSION_MARK, FittedKeys, fit_key
-from archiver.services.sources import Source, load, open_source
+from archiver.services.sources import Source, load_with, open_source, with_mailbox
 from archiver.store.errors import StoreUnavailable
 from archiver.store.journal import Origin
 from archiver.sync import ledger, sessions
@@ -42,12 +42,10 @@ _SOMEBODY_WAITS = text("""
             SELECT 1 FROM sync_session_mailboxes m WHERE m.session_id = o.session_id AND m.state = 'queued'
             AND m.mailbox_id = CAST(o.payload->'data'->>'mailbox_id' AS uuid))))""")
 
-_LOAD = text("""
-    SELECT source_id, address, display_name, provider_id, sync_state,
-        failures > 0 OR next_due_at IS NOT NULL OR status_message IS NOT NULL AS has_failed,
-        ARRAY(SELECT coalesce(payload->>'provider_key', provider_key) FROM dead_letters WHERE kind = 'message'
-              AND mailbox_id = :id AND discarded_at IS NULL AND next_try_at <= now() ORDER BY next_try_at LIMIT :most) AS due
-    FROM mailboxes WHERE id = :id""")
+_LOAD = with_mailbox("""m.address, m.display_name, m.provider_id, m.sync_state,
+    m.failures > 0 OR m.next_due_at IS NOT NULL OR m.status_message IS NOT NULL AS has_failed,
+    ARRAY(SELECT coalesce(payload->>'provider_key', provider_key) FROM dead_letters WHERE kind = 'message'
+          AND mailbox_id = :id AND discarded_at IS NULL AND next_try_at <= now() ORDER BY next_try_at LIMIT :most) AS due""")
 _SET_TOTAL = text("UPDATE sync_session_mailboxes SET total = :total WHERE session_id = :session AND mailbox_id = :mailbox")
 _SET_MISSING = text(
     "UPDATE sync_session_mailboxes SET missing = :missing WHERE session_id = :session AND mailbox_id = :mailbox"
@@ -68,9 +66,7 @@ class LoadedMailbox:
 
 
 def load_mailbox(connection: Connection, mailbox_id: UUID) -> LoadedMailbox:
-    row = connection.execute(_LOAD, {"id": mailbox_id, "most": _REFETCH_AT_MOST}).one()
-    source = load(connection, row.source_id)
-    assert source is not None
+    source, row = load_with(connection, _LOAD, id=mailbox_id, most=_REFETCH_AT_MOST)
     origin = Origin(source.id, source.kind, source.name, mailbox_id, row.address, row.display_name, row.provider_id)
     return LoadedMailbox(source, origin, dict(row.sync_state), row.has_failed, row.due)
 
@@ -224,14 +220,16 @@ class MailboxSlice:
         """Ends the mailbox, unless listed messages are missing and that is not accepted. Returns the missing ones."""
         values = {"session": self.held.session_id, "mailbox": self.held.mailbox_id}
         with self.work.engine.begin() as connection:
-            missing = ledger.gap(connection, self.held.mailbox_id)
+            ended = sessions.end_mailbox(connection, self.held, self.source.id, if_explained=True)
+            missing = [] if ended else ledger.gap(connection, self.held.mailbox_id)
             if missing and not with_gap:
                 return missing
             if missing:
                 connection.execute(_SET_MISSING, {**values, "missing": len(missing)})
+            if not ended:
+                self._fenced(sessions.end_mailbox(connection, self.held, self.source.id))
             if self.loaded.has_failed:
                 connection.execute(_RECOVERED, values)
-            self._fenced(sessions.end_mailbox(connection, self.held, self.source.id))
         return missing
 
     def fail(self, reason: str, *, pause_minutes: int | None = None) -> None:

@@ -12,7 +12,7 @@ from uuid import UUID
 import orjson
 from croniter import croniter
 from pydantic import BaseModel, SecretStr, ValidationError
-from sqlalchemy import Connection, Engine, Row, text
+from sqlalchemy import Connection, Engine, Row, TextClause, text
 from sqlalchemy.exc import IntegrityError
 
 from archiver.config import check_schedule, interval_seconds
@@ -36,10 +36,11 @@ from connectors.sign_in import SignIn
 WATCHED = frozenset(kind.name for kind in KINDS.values() if kind.watches)
 RUNS_ONCE = frozenset(kind.name for kind in KINDS.values() if kind.runs_once)
 
-_COLUMNS = (
-    "id, kind, name, status, status_message, settings, credentials, next_due_at, failures, last_started_at, last_finished_at,"
-    " removed_at"
-)
+_NAMES = (
+    "id", "kind", "name", "status", "status_message", "settings", "credentials", "next_due_at", "failures", "last_started_at",
+    "last_finished_at", "removed_at",
+)  # fmt: skip
+_COLUMNS = ", ".join(_NAMES)
 
 _GRANT_OWN_MAIL = text("""
     INSERT INTO grants (id, user_id, source_id, granted_by)
@@ -72,7 +73,8 @@ class SourceCheckFailed(ArchiverError):
 
 
 def _source(row: Row[Any]) -> Source:
-    values = row._asdict()
+    """From a row that begins with the source's columns."""
+    values = dict(zip(_NAMES, row, strict=False))
     return Source(**{**values, "status": SourceStatus(values["status"])})
 
 
@@ -82,6 +84,17 @@ _LOAD = text(f"SELECT {_COLUMNS} FROM ingestion_sources WHERE id = :id")  # noqa
 def load(connection: Connection, source_id: UUID) -> Source | None:
     row = connection.execute(_LOAD, {"id": source_id}).first()
     return _source(row) if row else None
+
+
+def with_mailbox(columns: str) -> TextClause:
+    """For `load_with`: a source and these columns of its mailbox `m`, whose id is :id."""
+    own = ", ".join(f"s.{name}" for name in _NAMES)
+    return text(f"SELECT {own}, {columns} FROM mailboxes m JOIN ingestion_sources s ON s.id = m.source_id WHERE m.id = :id")  # noqa: S608
+
+
+def load_with(connection: Connection, statement: TextClause, **values: Any) -> tuple[Source, Row[Any]]:
+    row = connection.execute(statement, values).one()
+    return _source(row), row
 
 
 def find(connection: Connection, name: str) -> Source:

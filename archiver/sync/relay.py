@@ -39,7 +39,8 @@ _ROUND_SECONDS = 0.1
 
 log = get_logger("relay")
 
-# One step per source over the index (queue, source_id, …), so that 100,000 rows of one source cost no more than ten.
+# One step per source over the index (queue, source_id, …), so that 100,000 rows of one source cost no more than ten. Every row
+# that is picked is locked, which is a write: hardly more than can be sent.
 _PICK = text("""
     WITH RECURSIVE sources(source_id, is_null) AS (
         (SELECT source_id, source_id IS NULL FROM outbox WHERE queue = :queue AND sent_at IS NULL
@@ -56,10 +57,13 @@ _PICK = text("""
         SELECT count(*) AS under_way, count(*) FILTER (WHERE s.priority = :front) AS in_front FROM outbox s
         WHERE s.source_id = sources.source_id AND s.sent_at IS NOT NULL AND s.job = 'process-mailbox'
           AND s.available_at <= now()) AS sent, LATERAL (
+        SELECT CAST(greatest(:room, 2 * ceil(:slots / CAST((SELECT count(*) FROM sources) AS numeric)) - sent.in_front)
+            AS bigint) AS n
+    ) AS mailboxes, LATERAL (
         SELECT o.id, o.job, o.payload, o.source_id, o.session_id, o.priority FROM outbox o
         WHERE o.queue = :queue AND o.sent_at IS NULL AND o.source_id IS NOT DISTINCT FROM sources.source_id
-          AND o.available_at <= now() AND o.job = ANY(:jobs)
-        ORDER BY o.priority, o.id LIMIT :per_source FOR UPDATE SKIP LOCKED) AS picked""")
+          AND o.available_at <= now() AND o.job = ANY(:jobs) AND (o.job <> 'process-mailbox' OR mailboxes.n > 0)
+        ORDER BY o.priority, o.id LIMIT greatest(:control, mailboxes.n) FOR UPDATE SKIP LOCKED) AS picked""")
 
 # A mailbox that is delayed takes no place from those that could work meanwhile.
 _UNDER_WAY = text(
@@ -105,19 +109,21 @@ def choose(rows: Iterable[Picked], *, mailbox_room: int, room: int, slots: int) 
             mailboxes.append((turn, row))
         else:
             (control if row.priority <= 1 else rest).append(row)
-    fair = [row for _, row in sorted(mailboxes, key=lambda item: (item[0], item[1].id))][: max(0, mailbox_room)]
-    placed = _placed(fair, share=-(-slots // max(1, len(turns))))
+    fair = [row for _, row in sorted(mailboxes, key=lambda item: (item[0], item[1].id))]
+    placed = _placed(fair, mailbox_room, share=-(-slots // max(1, len(turns))))
     return [*control, *placed, *rest[: max(0, room)]][: _PER_ROUND + len(control)]
 
 
-def _placed(mailboxes: list[Picked], share: int) -> list[Picked]:
-    """With their priorities: in front, or in the stock."""
+def _placed(mailboxes: list[Picked], room: int, share: int) -> list[Picked]:
+    """Those that are sent, with their priorities: in front, or in the stock as far as there is room."""
     placed, in_front = [], {row.source_id: row.in_front for row in mailboxes}
     for row in mailboxes:
         is_small = row.session_mailboxes is not None and row.session_mailboxes <= _SMALL
         goes_first = in_front[row.source_id] < share * (2 if is_small else 1)
-        in_front[row.source_id] += goes_first
-        placed.append(replace(row, priority=MAILBOX_PRIORITY if goes_first else MAILBOX_PRIORITY + 1))
+        if goes_first or room > 0:
+            in_front[row.source_id] += goes_first
+            room -= 1
+            placed.append(replace(row, priority=MAILBOX_PRIORITY if goes_first else MAILBOX_PRIORITY + 1))
     return placed
 
 
@@ -211,14 +217,17 @@ class Relay:
     def _pick(self, connection: Any, queue: QueueName) -> list[Picked]:
         under_way = connection.execute(_UNDER_WAY, {"queue": str(queue)}).one()
         mailbox_room = _JOBS_PER_SLOT * self.slots * self._workers - under_way.mailboxes
-        # Every row that is picked is locked, which is a write: no more than can be sent.
-        kinds = [kind for kind in JOBS.values() if queue in kind.queues and (mailbox_room > 0 or kind is not ProcessMailbox)]
-        per_source = min(_PER_SOURCE, max(mailbox_room, _CONTROL_JOBS))
-        names = [kind.name for kind in kinds]
-        values = {"queue": str(queue), "jobs": names, "per_source": per_source, "front": MAILBOX_PRIORITY}
+        slots = self.slots * self._workers
+        values = {
+            "queue": str(queue),
+            "jobs": [kind.name for kind in JOBS.values() if queue in kind.queues],
+            "slots": slots,
+            "front": MAILBOX_PRIORITY,
+            "room": min(_PER_SOURCE, mailbox_room),
+            "control": _CONTROL_JOBS,
+        }
         rows = [Picked(*row) for row in connection.execute(_PICK, values)]
-        room = self.queue_max_depth - under_way.all_jobs
-        return choose(rows, mailbox_room=mailbox_room, room=room, slots=self.slots * self._workers)
+        return choose(rows, mailbox_room=mailbox_room, room=self.queue_max_depth - under_way.all_jobs, slots=slots)
 
     async def _care(self) -> None:
         """Every minute: what Redis no longer knows is sent again, and so is the schedule."""

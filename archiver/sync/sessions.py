@@ -231,7 +231,9 @@ def put_off(connection: Connection, current: Slice, until: datetime) -> bool:
 _END_MAILBOX = text("""
     WITH ended AS (
         UPDATE sync_session_mailboxes SET state = :state, error_message = :error, finished_at = now()
-        WHERE session_id = :session AND mailbox_id = :mailbox AND slice = :slice AND state = 'running' RETURNING 1),
+        WHERE session_id = :session AND mailbox_id = :mailbox AND slice = :slice AND state = 'running'
+            AND (NOT :if_explained OR NOT EXISTS (SELECT 1 FROM unaccounted_keys WHERE mailbox_id = :mailbox))
+        RETURNING 1),
     settled AS (DELETE FROM outbox WHERE id = :row AND EXISTS (SELECT 1 FROM ended))
     UPDATE sync_sessions SET completed_mailboxes = completed_mailboxes + :completed,
         failed_mailboxes = failed_mailboxes + :failed
@@ -240,8 +242,13 @@ _END_MAILBOX = text("""
         set_config('synchronous_commit', 'off', true), pg_notify(:channel, 'ingestion')""")
 
 
-def end_mailbox(connection: Connection, current: Slice, source_id: UUID, *, error: str | None = None) -> bool:
-    """Done, or failed with a reason; counts once. The mailbox that completes the count announces the finish."""
+def end_mailbox(
+    connection: Connection, current: Slice, source_id: UUID, *, error: str | None = None, if_explained: bool = False
+) -> bool:
+    """Done, or failed with a reason; counts once. The mailbox that completes the count announces the finish.
+
+    `if_explained`: only when nothing that was listed is left in the ledger. False: nothing was changed.
+    """
     ended = connection.execute(
         _END_MAILBOX,
         {
@@ -254,6 +261,7 @@ def end_mailbox(connection: Connection, current: Slice, source_id: UUID, *, erro
             "completed": int(error is None),
             "failed": int(error is not None),
             "channel": outbox.CHANNEL,
+            "if_explained": if_explained,
         },
     ).first()
     if ended is None:

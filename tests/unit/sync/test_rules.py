@@ -55,7 +55,9 @@ def test_mailboxes_go_round_robin_over_the_sources() -> None:
 def test_a_source_that_has_many_under_way_waits_for_one_that_has_none() -> None:
     big, small = uuid4(), uuid4()
     rows = [picked(big, under_way=20) for _ in range(50)] + [picked(small) for _ in range(3)]
-    assert [row.source_id for row in choose(rows, mailbox_room=3, room=0, slots=5)] == [small] * 3
+    assert [row.source_id for row in choose(rows, mailbox_room=3, room=0, slots=5)][:3] == [small] * 3
+    full = [picked(big, under_way=20, in_front=5) for _ in range(50)] + [picked(small, of=9) for _ in range(9)]
+    assert [row.source_id for row in choose(full, mailbox_room=0, room=0, slots=5)] == [small] * 6, "a full stock is no wall"
 
 
 def test_what_is_beyond_the_share_of_a_source_waits_behind_the_mailboxes_of_others() -> None:
@@ -70,7 +72,8 @@ def test_what_is_beyond_the_share_of_a_source_waits_behind_the_mailboxes_of_othe
 def test_control_jobs_pass_every_limit_and_come_first() -> None:
     source = uuid4()
     rows = [picked(source) for _ in range(5)] + [picked(source, "sync-cycle-finished", 1)]
-    assert [row.job for row in choose(rows, mailbox_room=0, room=0, slots=5)] == ["sync-cycle-finished"]
+    busy = [picked(source, in_front=5) for _ in range(5)] + [rows[-1]]
+    assert [row.job for row in choose(busy, mailbox_room=0, room=0, slots=5)] == ["sync-cycle-finished"]
     assert choose(rows, mailbox_room=2, room=0, slots=5)[0].job == "sync-cycle-finished"
 
 
