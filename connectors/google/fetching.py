@@ -19,7 +19,7 @@ from connectors.base import (
     RawMessage,
     Skipped,
 )
-from connectors.errors import AuthFailed, ConnectorError, StateLost, Unavailable
+from connectors.errors import AuthFailed, ConnectorError, StateLost, Throttled, Unavailable
 from connectors.google import labels
 from connectors.google.api import Api, Refused
 from connectors.google.changes import News, fold
@@ -157,10 +157,16 @@ class Mailbox:
                 page = replace(page, todo=())
                 if page.next is None or (part.pages is not None and read >= part.pages):
                     break
-                ids, token = self._page(part, page.next)
-                if part.pages is not None:
-                    ids = [key for key in ids if not listing.has(key)]
-                page, read = self._plan(part, ids, token, known), read + 1
+                try:
+                    ids, token = self._page(part, page.next)
+                    if part.pages is not None:
+                        ids = [key for key in ids if not listing.has(key)]
+                    following = self._plan(part, ids, token, known)
+                except Throttled:
+                    if not self._packer.empty:  # what was fetched is kept, or the pause would never get us further
+                        yield self._packer.take(self._state(place, page), listing.piece())
+                    raise
+                page, read = following, read + 1
                 listing.add(ids)
                 if self._packer.full or listing.is_long:
                     yield self._packer.take(self._state(place, page), listing.piece())
