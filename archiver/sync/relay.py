@@ -32,6 +32,7 @@ _PER_ROUND = 500
 _JOBS_PER_SLOT = 4
 _SMALL = 100
 """Mailboxes of a session that is soon done, if it is let."""
+_SHARES_OF_SMALL = 4
 _POLL_SECONDS = 5.0
 _TROUBLE_SECONDS = 1.0
 _ROUND_SECONDS = 0.1
@@ -42,33 +43,35 @@ log = get_logger("relay")
 # One step per source over the index (queue, source_id, …), so that 100,000 rows of one source cost no more than ten. Every row
 # that is picked is locked, which is a write: hardly more than can be sent.
 _PICK = text("""
-    WITH RECURSIVE sources(source_id, is_null) AS (
-        (SELECT source_id, source_id IS NULL FROM outbox WHERE queue = :queue AND sent_at IS NULL
+    WITH RECURSIVE named(source_id) AS (
+        (SELECT source_id FROM outbox WHERE queue = :queue AND sent_at IS NULL AND source_id IS NOT NULL
          ORDER BY source_id LIMIT 1)
         UNION ALL
-        SELECT following.source_id, following.source_id IS NULL FROM sources, LATERAL (
-            SELECT o.source_id FROM outbox o WHERE o.queue = :queue AND o.sent_at IS NULL
-              AND (o.source_id > sources.source_id OR (o.source_id IS NULL AND NOT sources.is_null))
-            ORDER BY o.source_id LIMIT 1) AS following
-        WHERE NOT sources.is_null)
-    SELECT picked.*, sent.under_way, sent.in_front,
-        (SELECT total_mailboxes FROM sync_sessions WHERE id = picked.session_id) AS session_mailboxes
-    FROM sources, LATERAL (
-        SELECT count(*) AS under_way, count(*) FILTER (WHERE s.priority = :front) AS in_front FROM outbox s
-        WHERE s.source_id = sources.source_id AND s.sent_at IS NOT NULL AND s.job = 'process-mailbox'
-          AND s.available_at <= now()) AS sent, LATERAL (
-        SELECT CAST(greatest(:room, 2 * ceil(:slots / CAST((SELECT count(*) FROM sources) AS numeric)) - sent.in_front)
-            AS bigint) AS n
-    ) AS mailboxes, LATERAL (
+        SELECT (SELECT o.source_id FROM outbox o WHERE o.queue = :queue AND o.sent_at IS NULL AND o.source_id > named.source_id
+                ORDER BY o.source_id LIMIT 1)
+        FROM named WHERE named.source_id IS NOT NULL),
+    sent AS MATERIALIZED (
+        SELECT source_id, count(*) AS under_way, count(*) FILTER (WHERE priority = :front) AS in_front FROM outbox
+        WHERE sent_at > '-infinity' AND job = 'process-mailbox' AND available_at <= now() GROUP BY source_id),
+    share AS (SELECT :most * ceil(:slots / CAST(greatest(1, count(source_id)) AS numeric)) AS n FROM named)
+    SELECT picked.*, coalesce(sent.under_way, 0), coalesce(sent.in_front, 0),
+        (SELECT total_mailboxes FROM sync_sessions WHERE id = picked.session_id)
+    FROM named LEFT JOIN sent ON sent.source_id = named.source_id CROSS JOIN share, LATERAL (
+        SELECT CAST(greatest(:room, share.n - coalesce(sent.in_front, 0)) AS bigint) AS n) AS mailboxes, LATERAL (
         SELECT o.id, o.job, o.payload, o.source_id, o.session_id, o.priority FROM outbox o
-        WHERE o.queue = :queue AND o.sent_at IS NULL AND o.source_id IS NOT DISTINCT FROM sources.source_id
+        WHERE o.queue = :queue AND o.sent_at IS NULL AND o.source_id = named.source_id
           AND o.available_at <= now() AND o.job = ANY(:jobs) AND (o.job <> 'process-mailbox' OR mailboxes.n > 0)
-        ORDER BY o.priority, o.id LIMIT greatest(:control, mailboxes.n) FOR UPDATE SKIP LOCKED) AS picked""")
+        ORDER BY o.priority, o.id LIMIT greatest(:control, mailboxes.n) FOR UPDATE SKIP LOCKED) AS picked
+    UNION ALL
+    SELECT nameless.*, 0, 0, NULL FROM (
+        SELECT o.id, o.job, o.payload, o.source_id, o.session_id, o.priority FROM outbox o
+        WHERE o.queue = :queue AND o.sent_at IS NULL AND o.source_id IS NULL AND o.available_at <= now() AND o.job = ANY(:jobs)
+        ORDER BY o.priority, o.id LIMIT :nameless FOR UPDATE SKIP LOCKED) AS nameless""")
 
 # A mailbox that is delayed takes no place from those that could work meanwhile.
 _UNDER_WAY = text(
     "SELECT count(*) FILTER (WHERE job = 'process-mailbox' AND available_at <= now()) AS mailboxes, count(*) AS all_jobs"
-    " FROM outbox WHERE queue = :queue AND sent_at IS NOT NULL"
+    " FROM outbox WHERE queue = :queue AND sent_at > '-infinity'"
 )
 
 
@@ -96,7 +99,7 @@ def choose(rows: Iterable[Picked], *, mailbox_room: int, room: int, slots: int) 
     """Pure. Control jobs pass every limit; mailboxes go round robin over the sources, those with the fewest under way first.
 
     More is sent than the slots can take at once, so that none of them is ever idle. What a source sends beyond its share of
-    the slots is such a stock: it waits behind the mailboxes of every other source. Small sources have two shares.
+    the slots is such a stock: it waits behind the mailboxes of every other source. Small sources have more shares.
     """
     control: list[Picked] = []
     mailboxes: list[tuple[int, Picked]] = []
@@ -119,7 +122,7 @@ def _placed(mailboxes: list[Picked], room: int, share: int) -> list[Picked]:
     placed, in_front = [], {row.source_id: row.in_front for row in mailboxes}
     for row in mailboxes:
         is_small = row.session_mailboxes is not None and row.session_mailboxes <= _SMALL
-        goes_first = in_front[row.source_id] < share * (2 if is_small else 1)
+        goes_first = in_front[row.source_id] < share * (_SHARES_OF_SMALL if is_small else 1)
         if goes_first or room > 0:
             in_front[row.source_id] += goes_first
             room -= 1
@@ -222,9 +225,11 @@ class Relay:
             "queue": str(queue),
             "jobs": [kind.name for kind in JOBS.values() if queue in kind.queues],
             "slots": slots,
+            "most": _SHARES_OF_SMALL,
             "front": MAILBOX_PRIORITY,
             "room": min(_PER_SOURCE, mailbox_room),
             "control": _CONTROL_JOBS,
+            "nameless": _PER_SOURCE,
         }
         rows = [Picked(*row) for row in connection.execute(_PICK, values)]
         return choose(rows, mailbox_room=mailbox_room, room=self.queue_max_depth - under_way.all_jobs, slots=slots)
