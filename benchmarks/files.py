@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import multiprocessing
-import os
 import resource
 import signal
 import subprocess
@@ -17,16 +16,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
-from sqlalchemy import Engine
 
 from archiver.config import load_settings
-from archiver.db import make_engine
-from archiver.secrets import create_missing_keys, credentials_keyring
-from archiver.services import imports, runs, schema, sources
+from archiver.secrets import credentials_keyring
+from archiver.services import imports, runs, sources
 from archiver.services.quiet_context import QuietContext
-from archiver.stack.folder import DataFolder
-from archiver.stack.postgres import EmbeddedPostgres
-from archiver.stack.valkey import EmbeddedValkey
+from benchmarks.engine import _servers
 from benchmarks.report import figure, load
 from connectors.base import MailboxRef
 from connectors.files import FilesConnector, ImportSettings
@@ -124,7 +119,7 @@ def _whole_connector(path: Path, scratch: Path) -> int:
 
 def _import(place: Path, size: int) -> None:
     count = write_mbox(place / "import.mbox", size)
-    with _servers(place) as (environment, engine), _worker(environment) as worker:
+    with _servers(place) as (environment, engine, _), _worker(environment) as worker:
         keyring = credentials_keyring(load_settings(environment, Path("none")))
         for title in ("import, durable", "the same import again"):
             source, _ = imports.begin(engine, keyring, [place / "import.mbox"], ADDRESS, {})
@@ -143,28 +138,6 @@ def _peak(pid: int) -> float:
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) / 1024
     return psutil.Process(pid).memory_info().rss / 2**20
-
-
-@contextmanager
-def _servers(place: Path) -> Iterator[tuple[dict[str, str], Engine]]:
-    folder = DataFolder(place / "data")
-    folder.prepare()
-    postgres, valkey = EmbeddedPostgres(folder), EmbeddedValkey(folder)
-    postgres.prepare()
-    valkey.prepare()
-    with postgres.running(), valkey.running():
-        own = {
-            "ARCHIVER_DATA": str(folder.path),
-            "DATABASE_URL": postgres.url(),
-            "REDIS_URL": valkey.url(),
-            "SYNC_FREQUENCY": "1d",
-        }
-        environment = {**os.environ, **own}
-        create_missing_keys(load_settings(environment, Path("none")))
-        engine = make_engine(postgres.url(), "bench")
-        schema.migrate(engine)
-        yield environment, engine
-        engine.dispose()
 
 
 @contextmanager
