@@ -8,7 +8,8 @@ A change of either must make a new GENERATION: the settings are part of it, the 
 | `text_01` … `text_99` | text: what was written anew, then (from 02 on) quotes and nested mail, then (from 03 on) attachments |
 | `subject_is`, `filename_is` | single words, folded; `.pdf` |
 | `from_is`, `to_is`, `cc_is`, `bcc_is`, `people_is` | whole addresses, `@domain`, single words of names and addresses |
-| `sender`, `domain`, `year`, `kinds` | facets: the author's address and domain, the year (tokens.year_token), sorts of files |
+| `sender`, `domain`, `kinds` | facets: the author's address and domain, sorts of files |
+| `year`, `month` | facets: the year that each time zone can tell its own from (tokens.year_token), the month in UTC |
 | `types`, `has`, `size`, `date`, `order` | media types and endings; `attachment`; bytes; seconds; sorts by date, then by id |
 | `mailbox`, `folder`, `label` | of copies, each with its mailbox: the id, and `id/folder`, `id/label` |
 | `any_folder`, `any_label`, `source` | the same for those who may see all mailboxes, and for nobody else |
@@ -32,16 +33,16 @@ from archiver.mail.marks import Span
 from archiver.mail.message import Message
 from archiver.search.file_types import ending_of, kind_of
 from archiver.search.pieces import Pieces
-from archiver.search.tokens import copy_token, token, year_token
+from archiver.search.tokens import copy_token, month_token, token, year_token
 from archiver.search.words import words
 
 INDEX: Final = "messages"  # the index that is searched
-DOCUMENT_VERSION: Final = 1  # rises when the same inputs give another document
+DOCUMENT_VERSION: Final = 2  # rises when the same inputs give another document
 MAX_TEXTS: Final = 99
 TEXTS: Final = tuple(f"text_{number:02}" for number in range(1, MAX_TEXTS + 1))
 ROLES: Final = {"from": "from", "to": "to", "cc": "cc", "bcc": "bcc", "sender": "people", "reply_to": "people"}
 PEOPLE: Final = ("from", "to", "cc", "bcc", "people")
-FACETS: Final = ("sender", "domain", "year", "kinds", "mailbox", "folder", "label", "any_folder", "any_label")
+FACETS: Final = ("sender", "domain", "year", "month", "kinds", "mailbox", "folder", "label", "any_folder", "any_label")
 WORDS: Final = ("subject_is", "filename_is", *(f"{role}_is" for role in PEOPLE))
 EXACT: Final = ("id", "types", "has", "size", "date", "order", "source", "list", "message_id", "hashes", "thread")
 
@@ -118,6 +119,7 @@ def build_document(inputs: Inputs) -> dict[str, Any]:
         "date": int((inputs.sort_at - _EPOCH).total_seconds() // 1),
         "order": _order(inputs.sort_at, inputs.id),
         "year": year_token(inputs.sort_at),
+        "month": month_token(inputs.sort_at),
         "size": inputs.size_bytes,
         "hashes": [inputs.sha256.hex(), *{file.sha256.hex(): None for file in inputs.files}],
     }

@@ -44,3 +44,9 @@ def year_of(value: str, zone: tzinfo) -> int:
     if len(value) == 4:
         return int(value)
     return datetime.fromisoformat(value).replace(tzinfo=UTC).astimezone(zone).year
+
+
+def month_token(at: datetime) -> str:
+    """The month in UTC."""
+    at = at.astimezone(UTC)
+    return f"{at.year:04}-{at.month:02}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import MAXYEAR, MINYEAR, datetime, tzinfo
+from datetime import MAXYEAR, MINYEAR, UTC, datetime, tzinfo
 from typing import Final
 from uuid import UUID
 
@@ -81,17 +81,37 @@ class Facets:
         return found
 
     def _months(self, counts: dict[str, int], searches: Sequence[Search]) -> dict[str, int]:
-        """Of a short time; a longer one is seen better by years."""
+        """Of a short time; a longer one is seen better by years.
+
+        The index knows months in UTC. What lies between the start of a month there and here is counted apart, and moved.
+        """
         years = sorted({year_of(value, self.zone) for value in counts})
         if not years or years[-1] - years[0] >= _YEARS_BY_MONTH or not MINYEAR < years[0] <= years[-1] < MAXYEAR:
             return {}
-        months = [(year, month) for year in range(years[0], years[-1] + 1) for month in range(1, 13)]
-        return self._recounted({f"{year:04}-{month:02}": self._range(year, month) for year, month in months}, searches)
+        months = range(years[0] * 12, (years[-1] + 1) * 12)
+        found = self._by_month(searches)
+        moved = dict.fromkeys(months, 0)
+        for step, strips in self._between_zones(months).items():
+            apart = self._by_month([narrowed(search, strips) for search in searches])
+            for month in months:
+                moved[month] += apart.get(_month(month - step), 0) - apart.get(_month(month), 0)
+        return {_month(month): found.get(_month(month), 0) + moved[month] for month in months}
 
-    def _range(self, year: int, month: int | None = None) -> str:
-        first = year * 12 + (month or 1) - 1
-        ends = ((one // 12, one % 12 + 1) for one in (first, first + (1 if month else 12)))
-        start, end = (int(datetime(*one, 1, tzinfo=self.zone).timestamp()) for one in ends)
+    def _by_month(self, searches: Sequence[Search]) -> dict[str, int]:
+        return self.asker.counted(searches, ["month"]).facets["month"]
+
+    def _between_zones(self, months: range) -> dict[int, str]:
+        """The times that belong to another month here than in UTC: those to the next one (1), to the one before (-1)."""
+        found: dict[int, list[str]] = {}
+        for month in (*months, months.stop):
+            there, here = (int(datetime(month // 12, month % 12 + 1, 1, tzinfo=zone).timestamp()) for zone in (UTC, self.zone))
+            if here != there:
+                strip = f"(date >= {min(here, there)} AND date < {max(here, there)})"
+                found.setdefault(1 if here < there else -1, []).append(strip)
+        return {step: f"({' OR '.join(strips)})" for step, strips in found.items()}
+
+    def _range(self, year: int) -> str:
+        start, end = (int(datetime(one, 1, 1, tzinfo=self.zone).timestamp()) for one in (year, year + 1))
         return f"date >= {start} AND date < {end}"
 
     def _mailboxes(self, counts: dict[str, int], searches: Sequence[Search]) -> dict[str, int]:
@@ -132,6 +152,10 @@ class Facets:
 
 def _among(name: str, mailboxes: Iterable[UUID], values: Iterable[str]) -> str:
     return f"{name} IN [{_list(copy_token(mailbox, value) for mailbox in mailboxes for value in values)}]"
+
+
+def _month(number: int) -> str:
+    return f"{number // 12:04}-{number % 12 + 1:02}"
 
 
 def _list(values: Iterable[str]) -> str:

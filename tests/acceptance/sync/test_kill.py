@@ -9,6 +9,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,9 @@ import pytest
 from archiver.db import make_engine
 from archiver.errors import NotReady
 from archiver.services import schema
+from archiver.services.places import open_archive
 from archiver.services.sources import Source
+from archiver.services.verify import verify
 from archiver.stack.folder import DataFolder
 from archiver.stack.postgres import EmbeddedPostgres
 from archiver.stack.valkey import EmbeddedValkey
@@ -32,15 +35,15 @@ def world(tmp_path: Path, postgres: EmbeddedPostgres) -> Iterator[World]:
         yield made
 
 
-def check(world: World, source: Source, runs: int = 1) -> None:
+def check(world: World, source: Source, runs: int = 1, mailboxes: int = MAILBOXES, messages: int = MESSAGES) -> None:
     """The archive is complete, everything was counted once, exactly one finish ran for each session, and nothing is stuck."""
     archive = world.archive(source)
-    assert len(archive) == MAILBOXES * MESSAGES
+    assert len(archive) == mailboxes * messages
     found = world.rows("SELECT * FROM sync_runs WHERE source_id = :id", id=source.id)
     assert len(found) == runs
-    assert sum(run.archived for run in found) == MAILBOXES * MESSAGES
+    assert sum(run.archived for run in found) == mailboxes * messages
     assert {run.outcome for run in found} == {"success"}
-    assert found[0].completed_mailboxes == found[0].total_mailboxes == MAILBOXES
+    assert found[0].completed_mailboxes == found[0].total_mailboxes == mailboxes
     world.assert_at_rest()
 
 
@@ -199,55 +202,73 @@ def test_nothing_is_taken_in_while_the_disk_is_full(tmp_path: Path, postgres: Em
 
 @pytest.mark.chaos
 @pytest.mark.timeout(7200)
-def test_two_hundred_rounds_of_killing_workers(world: World) -> None:
-    killed = 0
-    for number in range(200):
-        source = world.add(f"chaos-{number}", **SETTINGS, seed=number, trouble={"slow_seconds": 0.02})
-        killed += kill_rounds(world, source, 20, seed=number)
-        check(world, source)
-        if killed >= 200:
-            return
-    pytest.fail(f"only {killed} kills in 200 sessions")
+def test_two_hundred_rounds_of_killing_workers_and_servers(tmp_path: Path) -> None:
+    """Workers, Valkey and Postgres, while sessions of fifty mailboxes run; each is compared with an undisturbed one."""
+    chance, killed, number = random.Random(7), 0, 0
+    with breakable_world(tmp_path) as (world, servers):
+        workers = [world.start_worker(), world.start_worker()]
+        while killed < 200:
+            number += 1
+            settings = {**SETTINGS, "mailboxes": 50, "messages_per_mailbox": 60, "seed": number}
+            source = world.add(f"disturbed-{number}", **settings, trouble={"slow_seconds": 0.02})
+            before = world.start_sync(source)
+            while killed < 200:
+                wait_for_progress(world, source, len(world.archive(source)) + chance.randrange(1, 400))
+                if world.rows("SELECT 1 FROM sync_runs WHERE source_id = :id", id=source.id):
+                    break
+                victim = chance.choice(["worker", "worker", "postgres", "valkey"])
+                if victim == "worker":
+                    workers[0].kill()
+                    workers[0].wait()
+                    workers = [*workers[1:], world.start_worker()]
+                else:
+                    world.engine.dispose()
+                    servers[victim].kill()
+                killed += 1
+            world.wait(source, before, 240)
+            check(world, source, mailboxes=50, messages=60)
+            undisturbed = world.add(f"undisturbed-{number}", **settings)
+            world.sync(undisturbed, 240)
+            assert world.archive(undisturbed) == world.archive(source)
+        archive = open_archive(world.settings, world.engine)
+        report = verify(world.engine, archive, full=True)
+        archive.close()
+        assert report.is_healthy, report.problems
 
 
-@pytest.mark.chaos
-@pytest.mark.timeout(7200)
-def test_fifty_rounds_of_killing_servers_and_workers(tmp_path: Path) -> None:
-    """Valkey, Postgres and workers, in any order, while sessions run."""
-    chance = random.Random(7)
-    folder = DataFolder(tmp_path / "data")
+class Server:
+    """A server that can be killed; it is started again as the supervisor does it."""
+
+    def __init__(self, kind: EmbeddedPostgres | EmbeddedValkey) -> None:
+        self.kind, self.process = kind, restarted(kind)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self.process = restarted(self.kind)
+
+    def stop(self) -> None:
+        self.process.send_signal(self.kind.stop_signal)
+        self.process.wait()
+
+
+@contextmanager
+def breakable_world(place: Path) -> Iterator[tuple[World, dict[str, Server]]]:
+    folder = DataFolder(place / "data")
     folder.prepare()
     postgres, valkey = EmbeddedPostgres(folder), EmbeddedValkey(folder)
-    servers = {"postgres": restarted(postgres), "valkey": restarted(valkey)}
+    servers = {"postgres": Server(postgres), "valkey": Server(valkey)}
     engine = make_engine(postgres.url(), "test")
     schema.migrate(engine)
     engine.dispose()
-    world = World(tmp_path, postgres.url(), valkey, INGESTION_WORKER_CONCURRENCY="4")
+    world = World(place, postgres.url(), valkey, INGESTION_WORKER_CONCURRENCY="4")
     try:
-        workers = [world.start_worker(), world.start_worker()]
-        for number in range(50):
-            source = world.add(f"all-{number}", **SETTINGS, seed=number, trouble={"slow_seconds": 0.02})
-            before = world.start_sync(source)
-            wait_for_progress(world, source, chance.randrange(50, 800))
-            victim = chance.choice(["postgres", "valkey", "worker"])
-            if victim == "worker":
-                workers[0].kill()
-                workers[0].wait()
-                workers = [*workers[1:], world.start_worker()]
-            else:
-                server = postgres if victim == "postgres" else valkey
-                world.engine.dispose()
-                servers[victim].kill()
-                servers[victim].wait()
-                servers[victim] = restarted(server)
-            world.wait(source, before, 240)
-            check(world, source)
+        yield world, servers
     finally:
         world.stop_workers()
         world.engine.dispose()
-        for name, process in servers.items():
-            process.send_signal((postgres if name == "postgres" else valkey).stop_signal)
-            process.wait()
+        for server in servers.values():
+            server.stop()
 
 
 def restarted(server: EmbeddedPostgres | EmbeddedValkey) -> subprocess.Popen[bytes]:

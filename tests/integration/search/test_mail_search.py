@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
@@ -184,6 +185,31 @@ def test_facets_are_those_of_the_hits(world: MailWorld) -> None:
                 "type": [("pdf", 1)],
                 "mailbox": [(ALICE, 2), (BOB, 1)],
             }
+
+
+ZONES = (
+    "UTC",
+    "Asia/Kolkata",
+    "America/Los_Angeles",
+    "Europe/London",
+    "Pacific/Apia",
+    "Pacific/Kiritimati",
+    "America/St_Johns",
+)
+
+
+def test_months_are_those_of_the_user_s_zone(world: MailWorld) -> None:
+    """Mail around the start of every month of two years, counted by the calendar of each zone."""
+    starts = [datetime(2011 + month // 12, month % 12 + 1, 1, tzinfo=UTC) for month in range(1, 24)]
+    moments = [start + timedelta(hours=hours) for start in starts for hours in (-14.1, -9, -5.4, -0.5, 0, 0.1, 3.4, 7.5, 11)]
+    world.add([(mail(f"{number}", "word", at=at), [Place(ALICE)]) for number, at in enumerate(moments)])
+    for name in ZONES:
+        zone = ZoneInfo(name)
+        local = Counter(f"{at.astimezone(zone):%Y-%m}" for at in moments)
+        for query in ("word", "word OR nothing"):
+            facets = world.search.search(query, facets=["month"], zone=zone).facets["month"]
+            assert {one.value: one.count for one in facets if one.count} == local, (name, query)
+            assert [one.value for one in facets] == [f"{2011 + month // 12}-{month % 12 + 1:02}" for month in range(24)]
 
 
 def test_snippets_have_marks_and_say_where(world: MailWorld) -> None:
