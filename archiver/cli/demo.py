@@ -116,7 +116,7 @@ def _show(size: str) -> None:
         with archive.engine.begin() as connection:
             before = runs.newest_run(connection, source.id)
             sources.sync_now(connection, source)
-        run = follow_run(archive.engine, source, before, None, quiet=False)
+        run = follow_run(archive, source, before, None, quiet=False)
         with archive.engine.connect() as connection:
             _summary(source, kept(connection, source.id))
         follow_index(archive.engine, run, None, quiet=False, full=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from uuid import UUID
 
@@ -9,23 +10,45 @@ from rich.filesize import decimal
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from sqlalchemy import Connection, Engine
 
+from archiver.cli.archive import OpenArchive
 from archiver.cli.output import messages
 from archiver.models.states import RunOutcome
+from archiver.queue.completion import CycleEnds
 from archiver.services import runs
 from archiver.services.runs import Run
 from archiver.services.sources import Source
 
 _STYLES = {RunOutcome.SUCCESS: "green", RunOutcome.INCOMPLETE: "yellow"}
+_BARS_SECONDS = 0.25
+_LOOK_SECONDS = 2.0
 
 
-def follow_run(engine: Engine, source: Source, after: UUID | None, timeout_seconds: float | None, *, quiet: bool) -> Run:
+def wait_for_end(
+    archive: OpenArchive,
+    source: Source,
+    after: UUID | None,
+    timeout_seconds: float | None,
+    look: Callable[[Connection], None],
+    *,
+    is_shown: bool,
+) -> Run:
+    """Until the source's next cycle has ended, by the queue's events; `look` is for bars, which are drawn more often."""
+    redis_url = archive.settings.redis_url
+    assert redis_url is not None
+    seconds = _BARS_SECONDS if is_shown else _LOOK_SECONDS
+    with CycleEnds(redis_url.get_secret_value(), source.id) as ends:
+        return runs.wait_for_run(archive.engine, source.id, after, timeout_seconds, look, lambda: ends.wait(seconds))
+
+
+def follow_run(archive: OpenArchive, source: Source, after: UUID | None, timeout_seconds: float | None, *, quiet: bool) -> Run:
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
         TextColumn("{task.fields[figures]}"),
         TimeRemainingColumn(compact=True),
     )
-    with Progress(*columns, console=messages, disable=quiet or not messages.is_terminal, transient=True) as progress:
+    is_shown = messages.is_terminal and not quiet
+    with Progress(*columns, console=messages, disable=not is_shown, transient=True) as progress:
         whole = progress.add_task(source.name, total=None, figures="waiting for a worker")
         bars: dict[str, TaskID] = {}
 
@@ -39,7 +62,7 @@ def follow_run(engine: Engine, source: Source, after: UUID | None, timeout_secon
                     progress.update(whole, total=one.mailboxes or None, completed=one.ended_mailboxes, figures=figures)
                 _show_mailboxes(connection, one.session_id, progress, bars)
 
-        run = runs.wait_for_run(engine, source.id, after, timeout_seconds, look)
+        run = wait_for_end(archive, source, after, timeout_seconds, look, is_shown=is_shown)
     if not quiet:
         _sum_up(run)
     return run

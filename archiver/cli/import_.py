@@ -14,7 +14,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from sqlalchemy import Connection
 
 from archiver.cli.archive import OpenArchive, opened
-from archiver.cli.follow import follow_index
+from archiver.cli.follow import follow_index, wait_for_end
 from archiver.cli.output import Json, messages, print_json
 from archiver.errors import UsageError
 from archiver.models.states import RunOutcome
@@ -98,7 +98,8 @@ def _follow(archive: OpenArchive, source: Source, before: UUID | None, timeout: 
         TimeRemainingColumn(compact=True),
         TextColumn("{task.fields[kinds]}", style="dim", markup=False),
     )
-    with Progress(*columns, console=messages, disable=quiet or not messages.is_terminal, transient=True) as progress:
+    is_shown = messages.is_terminal and not quiet
+    with Progress(*columns, console=messages, disable=not is_shown, transient=True) as progress:
         bar = progress.add_task("", total=None, figures="waiting for a worker", kinds="")
 
         def look(connection: Connection) -> None:
@@ -109,7 +110,7 @@ def _follow(archive: OpenArchive, source: Source, before: UUID | None, timeout: 
                 kinds = _listed(far.kinds)
                 progress.update(bar, total=far.total_bytes or None, completed=far.read_bytes, figures=figures, kinds=kinds)
 
-        return runs.wait_for_run(archive.engine, source.id, before, timeout, look)
+        return wait_for_end(archive, source, before, timeout, look, is_shown=is_shown)
 
 
 def _listed(kinds: Mapping[str, int]) -> str:

@@ -242,7 +242,7 @@ def sync(
             sources.sync_now(connection, source)
         if not wait:
             return _tell(json, source, f"{source.name} will be synced.")
-        run = follow_run(archive.engine, source, before, timeout, quiet=json)
+        run = follow_run(archive, source, before, timeout, quiet=json)
         follow_index(archive.engine, run, timeout, quiet=json)
     if json:
         print_json(run.figures())

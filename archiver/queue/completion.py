@@ -1,16 +1,18 @@
-"""Waiting for the end of a job: by events, with a last look at the real state, so that nothing is missed.
-
-(The end of a sync cycle is a row in Postgres: archiver.services.runs.wait_for_run looks there.)
-"""
+"""Waiting for the end of a job or of a sync cycle: by events, with a look at the real state, so that nothing is missed."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import Any
+import threading
+from collections.abc import AsyncIterator, Callable
+from types import TracebackType
+from typing import Any, Self
+from uuid import UUID
 
 from bullmq import Job as BullJob
 from bullmq import Queue, QueueEvents
+from redis.exceptions import RedisError
 
 from archiver.errors import NotReady
 from archiver.queue.connection import request_client
@@ -26,30 +28,74 @@ async def wait_for_job(url: str, queue: QueueName, job_id: str, timeout_seconds:
 
     First the listener, then the look: a job that ends between the two is seen by one of them.
     """
-    listening, asking = request_client(url), request_client(url)
-    bull = Queue(queue, {"connection": asking})
-    options = {"lastEventId": await _last_event(bull), "blockingTimeout": _BLOCK_MS, "autorun": False}
-    events = QueueEvents(queue, {"connection": listening, **options})
     ended = asyncio.Event()
 
-    def notice(arguments: Any, _entry: Any) -> None:
-        if arguments.get("jobId") == job_id:
+    def notice(event: dict[str, Any]) -> None:
+        if event.get("jobId") == job_id:
             ended.set()
 
-    for name in _ENDED:
-        events.on(name, notice)
-    reading = asyncio.create_task(events.run())
     try:
-        async with asyncio.timeout(timeout_seconds):
+        async with _listening(url, queue, notice) as bull, asyncio.timeout(timeout_seconds):
             while await bull.getJobState(job_id) not in _ENDED:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(ended.wait(), _LOOK_SECONDS)
-        return await _result(bull, job_id)
+            return await _result(bull, job_id)
     except TimeoutError:
         raise NotReady(f"no worker took a job of the queue {queue.value!r} within {timeout_seconds:.0f} s") from None
+
+
+class CycleEnds:
+    """Wakes whoever waits for the end of a source's sync cycle; the cycle itself is a row in Postgres, to be looked at then.
+
+    Without Redis nobody is woken, and `wait` is only a pause.
+    """
+
+    def __init__(self, url: str, source_id: UUID) -> None:
+        self._url, self._source = url, str(source_id)
+        self._ended, self._stop = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._listen()), name="cycle-ends", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def wait(self, seconds: float) -> bool:
+        """Whether a cycle has ended meanwhile."""
+        ended = self._ended.wait(seconds)
+        self._ended.clear()
+        return ended
+
+    async def _listen(self) -> None:
+        with contextlib.suppress(RedisError, OSError):
+            async with _listening(self._url, QueueName.INGESTION, self._notice):
+                await asyncio.to_thread(self._stop.wait)
+
+    def _notice(self, event: dict[str, Any]) -> None:
+        if self._source in str(event.get("returnvalue", "")):
+            self._ended.set()
+
+
+@contextlib.asynccontextmanager
+async def _listening(url: str, queue: QueueName, notice: Callable[[dict[str, Any]], None]) -> AsyncIterator[Queue]:
+    """`notice` is told of each job that ends from now on. Gives the queue, for looks at the real state."""
+    listening, asking = request_client(url), request_client(url)
+    try:
+        bull = Queue(queue, {"connection": asking})
+        options = {"lastEventId": await _last_event(bull), "blockingTimeout": _BLOCK_MS, "autorun": False}
+        events = QueueEvents(queue, {"connection": listening, **options})
+        for name in _ENDED:
+            events.on(name, lambda arguments, _entry: notice(arguments))
+        reading = asyncio.create_task(events.run())
+        try:
+            yield bull
+        finally:
+            events.closing = True  # seen after the read in hand; cancelling that read would make redis-py try it again
+            await asyncio.gather(reading, return_exceptions=True)
     finally:
-        events.closing = True  # seen after the read in hand; cancelling that read would make redis-py try it again
-        await asyncio.gather(reading, return_exceptions=True)
         for client in (listening, asking):
             await client.aclose()
 

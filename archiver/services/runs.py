@@ -174,9 +174,17 @@ class _Patience:
 
 
 def wait_for_run(
-    engine: Engine, source_id: UUID, after: UUID | None, timeout_seconds: float | None, look: Callable[[Connection], None]
+    engine: Engine,
+    source_id: UUID,
+    after: UUID | None,
+    timeout_seconds: float | None,
+    look: Callable[[Connection], None],
+    pause: Callable[[], object] = lambda: time.sleep(_LOOK_SECONDS),
 ) -> Run:
-    """The first run that ends after `after`. `look` is called in between, for bars. Postgres is asked: nothing is missed."""
+    """The first run that ends after `after`. Postgres is asked, so that nothing is missed.
+
+    `look` is called in between, for bars; `pause` then waits for the next time that is worth a look.
+    """
     deadline = time.monotonic() + timeout_seconds if timeout_seconds else None
     patience = _Patience()
     while True:
@@ -187,7 +195,7 @@ def wait_for_run(
             look(connection)
         if deadline is not None and time.monotonic() > deadline:
             raise NotReady(f"the sync has not ended within {timeout_seconds:.0f} s; it goes on")
-        time.sleep(_LOOK_SECONDS)
+        pause()
 
 
 def wait_until_searchable(

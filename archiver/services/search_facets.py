@@ -19,7 +19,7 @@ SHOWN: Final = 20
 
 _FULL: Final = INDEX_SETTINGS["faceting"]["maxValuesPerFacet"]
 _RECOUNTED: Final = 50
-_PLAIN: Final = {"sender": "sender", "domain": "domain", "type": "kinds", "month": "year"}
+_PLAIN: Final = {"type": "kinds"}
 _YEARS_BY_MONTH: Final = 2
 
 
@@ -40,9 +40,10 @@ class Facets:
     addresses: Callable[[Sequence[UUID]], Mapping[UUID, str]]
 
     def attributes(self, wanted: Sequence[str]) -> list[str]:
-        """What the engine has to count: folders and labels of some mailboxes need the mailboxes too."""
+        """What the engine has to count: folders and labels of some mailboxes need the mailboxes too, months the years."""
         by_copy = ["mailbox"] if self.mailboxes is not None and {"folder", "label"} & set(wanted) else []
-        return list(dict.fromkeys([*map(self._attribute, wanted), *by_copy]))
+        by_year = ["year"] if "month" in wanted else []
+        return list(dict.fromkeys([*map(self._attribute, wanted), *by_copy, *by_year]))
 
     def read(self, wanted: Iterable[str], counted: Counted, searches: Sequence[Search]) -> dict[str, list[FacetValue]]:
         return {name: self._read(name, counted, searches) for name in wanted}
@@ -58,7 +59,8 @@ class Facets:
             found = self._years(counts, searches)
             return [FacetValue(value, found[value]) for value in sorted(found, reverse=True)]
         if name == "month":
-            return [FacetValue(value, count) for value, count in self._months(counts, searches).items()]
+            years = counted.facets.get("year", {})
+            return [FacetValue(value, count) for value, count in self._months(counts, years, searches).items()]
         if name == "mailbox":
             counts = self._mailboxes(counts, searches)
         elif name in ("folder", "label") and self.mailboxes is not None:
@@ -80,25 +82,21 @@ class Facets:
             found = self._recounted({year: self._range(int(year)) for year in found}, searches)
         return found
 
-    def _months(self, counts: dict[str, int], searches: Sequence[Search]) -> dict[str, int]:
+    def _months(self, counts: dict[str, int], by_year: dict[str, int], searches: Sequence[Search]) -> dict[str, int]:
         """Of a short time; a longer one is seen better by years.
 
         The index knows months in UTC. What lies between the start of a month there and here is counted apart, and moved.
         """
-        years = sorted({year_of(value, self.zone) for value in counts})
+        years = sorted({year_of(value, self.zone) for value in by_year})
         if not years or years[-1] - years[0] >= _YEARS_BY_MONTH or not MINYEAR < years[0] <= years[-1] < MAXYEAR:
             return {}
         months = range(years[0] * 12, (years[-1] + 1) * 12)
-        found = self._by_month(searches)
-        moved = dict.fromkeys(months, 0)
+        found = {month: counts.get(_month(month), 0) for month in months}
         for step, strips in self._between_zones(months).items():
-            apart = self._by_month([narrowed(search, strips) for search in searches])
+            apart = self.asker.counted([narrowed(search, strips) for search in searches], ["month"]).facets["month"]
             for month in months:
-                moved[month] += apart.get(_month(month - step), 0) - apart.get(_month(month), 0)
-        return {_month(month): found.get(_month(month), 0) + moved[month] for month in months}
-
-    def _by_month(self, searches: Sequence[Search]) -> dict[str, int]:
-        return self.asker.counted(searches, ["month"]).facets["month"]
+                found[month] += apart.get(_month(month - step), 0) - apart.get(_month(month), 0)
+        return {_month(month): count for month, count in found.items()}
 
     def _between_zones(self, months: range) -> dict[int, str]:
         """The times that belong to another month here than in UTC: those to the next one (1), to the one before (-1)."""

@@ -13,7 +13,8 @@ from workers.work import Work
 log = get_logger("sync-cycle-finished")
 
 
-def process(job: SyncCycleFinished, work: Work, envelope: Envelope) -> None:
+def process(job: SyncCycleFinished, work: Work, envelope: Envelope) -> dict[str, str]:
+    """Its event in the queue tells those who wait for this source (archiver.queue.completion.CycleEnds)."""
     with work.engine.begin() as connection:
         ended = cycle.finish(connection, job.session_id, RUNS_ONCE)
         if ended:
@@ -21,3 +22,4 @@ def process(job: SyncCycleFinished, work: Work, envelope: Envelope) -> None:
         outbox.settle(connection, UUID(envelope.id))
     if ended:
         log.info("cycle_finished", source=str(ended.source_id), session=str(ended.session_id), outcome=ended.outcome)
+    return {"ended_source": str(ended.source_id)} if ended else {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from tantivy import Query
@@ -35,21 +36,27 @@ def facet_attributes(snapshot: Snapshot, wanted: list[str], code: str = "invalid
     return list(dict.fromkeys(names))
 
 
-def distribution(
-    entry: IndexEntry, snapshot: Snapshot, query: Query, names: list[str]
-) -> tuple[dict[str, dict[str, int]], dict[str, dict[str, float]]]:
-    """`facetDistribution` and `facetStats`."""
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """`facetDistribution`, `facetStats`, and by the way how many documents there are."""
+
+    counts: dict[str, dict[str, int]]
+    stats: dict[str, dict[str, float]]
+    total: int
+
+
+def distribution(entry: IndexEntry, snapshot: Snapshot, query: Query, names: list[str]) -> Distribution:
     settings = entry.settings["faceting"]
     limit = settings["maxValuesPerFacet"]
     known = {name: snapshot.attributes.ids[name] for name in names if name in snapshot.attributes.ids}
-    request: dict[str, Any] = {}
+    request: dict[str, Any] = {"total": {"value_count": {"field": "seq"}}}
     for name, short in known.items():
         order = settings["sortFacetValuesBy"].get(name, settings["sortFacetValuesBy"]["*"])
         terms: dict[str, Any] = {"field": f"f.{short}", "size": max(1, limit), "segment_size": _MAX_VALUES}
         if order == "alpha":
             terms["order"] = {"_key": "asc"}
         request[f"t{short}"] = {"terms": terms}
-    found = snapshot.searcher.aggregate(query, request) if request else {}
+    found = snapshot.searcher.aggregate(query, request)
     numeric = [short for short in known.values() if any(is_number(one["key"]) for one in found[f"t{short}"]["buckets"])]
     if numeric:
         wanted = {f"s{short}": {"stats": {"field": f"f.{short}"}} for short in numeric}
@@ -62,7 +69,7 @@ def distribution(
         numbers = found.get(f"s{short}")
         if numbers is not None and numbers["count"]:
             stats[name] = {"min": numbers["min"], "max": numbers["max"]}
-    return counts, stats
+    return Distribution(counts, stats, int(found["total"]["value"]))
 
 
 def shown_value(snapshot: Snapshot, short: str, key: Any) -> str:

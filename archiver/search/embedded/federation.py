@@ -163,8 +163,8 @@ def _facets(federation: dict[str, Any], unions: dict[str, tuple[Prepared, Query]
         if uid in unions and names is not None:
             first, query = unions[uid]
             chosen = facet_attributes(first.snapshot, names, "invalid_multi_search_facets")
-            counts, stats = distribution(first.entry, first.snapshot, query, chosen)
-            by_index[uid] = {"distribution": counts, "stats": stats}
+            found = distribution(first.entry, first.snapshot, query, chosen)
+            by_index[uid] = {"distribution": found.counts, "stats": found.stats}
     if federation.get("mergeFacets") is None:
         return {"facetsByIndex": by_index}
     return _merged_facets(by_index, federation["mergeFacets"].get("maxValuesPerFacet") or 100)

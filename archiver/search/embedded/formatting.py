@@ -14,7 +14,8 @@ from archiver.search.embedded.rows import number_text
 from archiver.search.embedded.search_request import SearchRequest
 from archiver.search.words import WORD
 
-_CROP_STARTS = 40
+_CROP_STARTS = 16
+"""Of a text with more matches, the passage is looked for among the first ones."""
 _LONG_WORD = 40
 """Characters, with the space behind it: so many times `length` characters are more than a window."""
 _ASCII_WORD = re.compile("[0-9A-Za-z]+")

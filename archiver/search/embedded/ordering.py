@@ -126,6 +126,11 @@ def by_arrival(snapshot: Snapshot, hits: list[tuple[Any, DocAddress]]) -> list[t
     return [hits[place] for place in order]
 
 
+def key_decides(ranked: RankedQuery, plan: list[Stage]) -> bool:
+    """Whether one key stands before all that is scored: without words nothing is."""
+    return len(plan) == 1 and (ranked.parsed.is_placeholder or plan[0].divisor > ranked.scale.top)
+
+
 def sorted_hits(
     snapshot: Snapshot,
     ranked: RankedQuery,
@@ -139,9 +144,7 @@ def sorted_hits(
     """Hits in the order of all stages. `query` is the scored query with its filter, `matching` finds the same unscored."""
     first = plan[0]
     assert first.key is not None
-    # without words nothing is scored, and the keys decide alone
-    key_first = ranked.parsed.is_placeholder or first.divisor > ranked.scale.top
-    if total > SORT_ALL or (key_first and len(plan) == 1):
+    if total > SORT_ALL or key_decides(ranked, plan):
         return _by_first_key(snapshot, matching, first.key, plan[1:], offset, limit)
     hits = by_arrival(snapshot, snapshot.searcher.search(query, max(1, total), count=False).hits)
     addresses = [address for _, address in hits]

@@ -104,7 +104,9 @@ class Ranker:
         fixed = [unit for unit in units if unit.quoted or strategy == "all"]
         loose = [unit for unit in units if unit not in fixed] if len(fixed) < len(units) else []
         scored = self._structure(fixed, loose, lambda unit, place: self._scored(unit, place, units, scale))
-        matching = self._structure(fixed, loose[:1] if not fixed else [], lambda unit, _: self._matching(unit))
+        needed = loose[:1] if not fixed else []
+        is_alone = len(fixed) + len(needed) == 1
+        matching = self._structure(fixed, needed, lambda unit, _: self._matching(unit, is_alone=is_alone))
         negatives = [self._matching(unit) for unit in parsed.negatives]
         return RankedQuery(
             _without(scored, negatives), _without(matching, negatives), scale, replace(parsed, units=tuple(units))
@@ -197,9 +199,13 @@ class Ranker:
                 options.append(Query.const_score_query(Query.phrase_prefix_query(schema, place, words), float(2 * weight)))
         return options
 
-    def _matching(self, unit: Unit) -> Query:
-        """The loosest form that the unit may be found in, and its synonyms."""
-        options = [self._exact(unit)]
+    def _matching(self, unit: Unit, *, is_alone: bool = False) -> Query:
+        """The loosest form that the unit may be found in, and its synonyms.
+
+        What a word may go on to holds the word itself, which is left out where it stands alone (beside others it helps).
+        """
+        is_within = is_alone and unit.prefix and unit.word is not None and not unit.others
+        options = [] if is_within else [self._exact(unit)]
         if unit.prefix:
             options.append(self._prefixed(unit))
         if unit.typos:

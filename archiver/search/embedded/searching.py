@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -17,7 +18,7 @@ from archiver.search.embedded.facets import distribution, document_values, facet
 from archiver.search.embedded.filters import available, compile_filter
 from archiver.search.embedded.formatting import Formatter
 from archiver.search.embedded.matching import Matcher
-from archiver.search.embedded.ordering import Hit, SortKey, by_arrival, parse_sort, sorted_hits, stages
+from archiver.search.embedded.ordering import Hit, SortKey, by_arrival, key_decides, parse_sort, sorted_hits, stages
 from archiver.search.embedded.plan import covered
 from archiver.search.embedded.query_terms import ParsedQuery, parse_query
 from archiver.search.embedded.ranking import RankedQuery, Ranker
@@ -123,7 +124,7 @@ def run(prepared: Prepared, counters: Executor) -> dict[str, Any]:
     if request.facets is not None:
         counted = counters.submit(distribution, entry, prepared.snapshot, prepared.matching, prepared.facet_names)
     offset, limit = request.window
-    found = find(prepared, offset, limit)
+    found = find(prepared, offset, limit, None if counted is None else lambda: counted.result().total)
     shown = format_hits(prepared, found.hits)
     answer: dict[str, Any] = {"hits": shown, "query": request.q or "", "processingTimeMs": 0}
     if request.is_paged:
@@ -136,14 +137,13 @@ def run(prepared: Prepared, counters: Executor) -> dict[str, Any]:
     else:
         answer.update(limit=request.limit, offset=request.offset, estimatedTotalHits=found.total)
     if counted is not None:
-        counts, stats = counted.result()
-        answer.update(facetDistribution=counts, facetStats=stats)
+        answer.update(facetDistribution=counted.result().counts, facetStats=counted.result().stats)
     answer["processingTimeMs"] = int((time.perf_counter() - begun) * 1000)
     return answer
 
 
-def find(prepared: Prepared, offset: int, limit: int) -> Found:
-    """The hits of a window in their order, and the exact number of all."""
+def find(prepared: Prepared, offset: int, limit: int, count: Callable[[], int] | None = None) -> Found:
+    """The hits of a window in their order, and the exact number of all: from `count`, where somebody else counts anyway."""
     request, entry = prepared.request, prepared.entry
     cap = entry.explicit.get("pagination", {}).get("maxTotalHits")
     if cap is not None:
@@ -161,20 +161,23 @@ def find(prepared: Prepared, offset: int, limit: int) -> Found:
         kept = _above_threshold(prepared)
         found = Found(kept[offset : offset + limit], len(kept))
     else:
-        found = _window(prepared, offset, limit)
+        found = _window(prepared, offset, limit, count or (lambda: prepared.snapshot.count(prepared.matching)))
     if cap is not None:
         found.total = min(found.total, cap)
     return found
 
 
-def _window(prepared: Prepared, offset: int, limit: int) -> Found:
-    """One stretch of the hits. A ranked search counts them by the way; others count first."""
-    snapshot = prepared.snapshot
-    if limit and not prepared.parsed.is_placeholder and not stages(prepared.entry, prepared.sort_keys, prepared.ranked.scale):
+def _window(prepared: Prepared, offset: int, limit: int, count: Callable[[], int]) -> Found:
+    """One stretch of the hits. A ranked search counts them by the way; one in the order of a column needs no count first."""
+    snapshot, plan = prepared.snapshot, stages(prepared.entry, prepared.sort_keys, prepared.ranked.scale)
+    if limit and not plan and not prepared.parsed.is_placeholder:
         result = snapshot.searcher.search(prepared.scored, limit, offset=offset)
         hits = [Hit(address, score) for score, address in by_arrival(snapshot, result.hits)]
         return Found(hits, result.count)  # type: ignore[attr-defined]
-    total = snapshot.count(prepared.matching)
+    if limit and (not plan or key_decides(prepared.ranked, plan)):
+        hits = _ordered(prepared, 0, offset, limit)
+        return Found(hits, count())
+    total = count()
     return Found(_ordered(prepared, total, offset, limit) if limit and offset < total else [], total)
 
 

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -276,12 +277,17 @@ def restarted(server: EmbeddedPostgres | EmbeddedValkey) -> subprocess.Popen[byt
     for _ in range(20):
         server.prepare()
         process = server.start()
-        threading.Thread(target=list, args=(process.stdout,), daemon=True).start()
+        threading.Thread(target=drain, args=(process.stdout,), daemon=True).start()
         eventually(lambda process=process: answers(server) or process.poll() is not None, 60, "a server")
         if process.poll() is None:
             return process
         time.sleep(0.5)
     pytest.fail("the server does not start any more")
+
+
+def drain(output: IO[bytes]) -> None:
+    with output:
+        list(output)
 
 
 def answers(server: EmbeddedPostgres | EmbeddedValkey) -> bool:

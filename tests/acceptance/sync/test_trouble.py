@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
+from archiver.queue.completion import CycleEnds
+from archiver.services.runs import newest_run
 from archiver.stack.postgres import EmbeddedPostgres
 from tests.acceptance.sync.world import World, eventually, new_world
 
@@ -44,6 +46,19 @@ def test_everything_comes_in_once_and_only_what_is_new_is_downloaded(world: Worl
     assert len(lines) == len(set(lines)) == 600, "nothing was downloaded twice"
     state = world.one("SELECT sync_state FROM ingestion_sources WHERE id = :id", id=source.id)
     assert len([key for key in state if key.startswith("fake:")]) >= 8, "one flat key for each mailbox and folder"
+
+
+def test_the_end_of_a_cycle_wakes_those_who_wait_for_it(world: World) -> None:
+    source, other = world.add("awaited", mailboxes=1, messages_per_mailbox=5), world.add("other", mailboxes=1)
+    eventually(lambda: not world.rows("SELECT 1 FROM outbox WHERE queue = 'ingestion'"), 60, "the end of their first cycles")
+    with CycleEnds(world.valkey.url(), source.id) as ends, CycleEnds("redis://127.0.0.1:1/0", source.id) as without_redis:
+        world.sync(other)
+        assert not ends.wait(0.5), "that was not ours"
+        before = world.start_sync(source)
+        assert ends.wait(60)
+        with world.engine.connect() as connection:
+            assert newest_run(connection, source.id) not in (None, before), "who is woken finds the run"
+        assert not without_redis.wait(0.1)
 
 
 def test_no_mailboxes_at_all(world: World) -> None:

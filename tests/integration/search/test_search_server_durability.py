@@ -328,10 +328,10 @@ def test_a_slow_search_is_cut_off_and_does_not_hold_up_others(start: Callable[..
 import time
 from archiver.search.embedded import searching
 real = searching.find
-def find(prepared, offset, limit):
+def find(prepared, *window):
     if prepared.request.q == "slowly" and not prepared.degraded:
         time.sleep(3)
-    return real(prepared, offset, limit)
+    return real(prepared, *window)
 searching.find = find
 """
     server = start(before=slow)
