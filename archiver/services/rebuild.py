@@ -1,12 +1,14 @@
 """An empty Postgres from the packs alone: sources (without credentials), mailboxes, messages, copies, changes, deletions.
 
-Three passes. Frames into `objects` and `messages`, pack by pack; then the journal in the order in which it happened; then
-the tombstones, and what has no copy goes. What a crash left without a commit comes in as well: more than before, never less.
+First a look at the journal of all packs. Then frames into `objects` and `messages`, pack by pack, and behind that, in a thread
+of its own, the journal in the order in which it happened; then the tombstones, and what has no copy goes. What a crash left
+without a commit comes in as well: more than before, never less.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -18,18 +20,19 @@ from archiver.errors import UsageError
 from archiver.models.ids import message_uuid, uuid7
 from archiver.services import batch_sql as sql
 from archiver.services.message_rows import MessageRows, describe, describe_all
-from archiver.services.replay import Entry, Rebuilt, Replay
+from archiver.services.replay import Entry, Reading, Rebuilt, Replay
 from archiver.store.archive import Archive, entries
 from archiver.store.backend import PackFile
 from archiver.store.content import Memory, StoredMessage
 from archiver.store.errors import Damage
 from archiver.store.frames import Kind
-from archiver.store.journal import Changes, Config, Occurrence, Occurrences, Tombstones
+from archiver.store.journal import Changes, Config, Occurrence, Occurrences, Tombstones, written_at
 from archiver.store.pack import IndexEntry, Place, read_seal, torn_at
 from archiver.store.reader import CachingReader, Frame, recipe_of
 from archiver.store.recipe import Recipe
 
 _PORTION = 200
+_PORTIONS = 5  # in a transaction
 _IN_MEMORY_BYTES = 8 << 20
 _OBJECT_KINDS = (Kind.MESSAGE, Kind.PART, Kind.DICTIONARY, Kind.TEXT)
 _JOURNAL: dict[int, Callable[[bytes], Any]] = {
@@ -93,16 +96,27 @@ class _Rebuild:
         self.archive = archive
         self.result = Rebuilt()
         self.objects = CachingReader(archive.frames, archive.objects)
-        self.journal: list[Entry] = []
+        self.journal: dict[UUID, list[Entry]] = {}
+        self.reading = Reading()
+        self.replaying: Future[None]
+        self.occurrences: dict[Place, Occurrences] = {}
         self.postponed: list[_Arrival] = []
 
     def run(self, progress: Progress) -> Rebuilt:
         packs = list(self.archive.backend.packs())
-        for number, pack_id in enumerate(packs, start=1):
-            self._pack(pack_id)
-            progress(number, len(packs))
-        self._postponed_messages()
-        Replay(self.engine, self.journal, self._decode, self.result).run()
+        for pack_id in packs:
+            self._read_journal(pack_id)
+        journal = [entry for entries_ in self.journal.values() for entry in entries_]
+        replay = Replay(self.engine, journal, self._decoded, self.reading, self.result)
+        with ThreadPoolExecutor(1, "replay") as beside:
+            self.replaying = beside.submit(replay.run)
+            try:
+                self._read_packs(packs, progress)
+            except BaseException:
+                self.reading.finish(failed=True)
+                raise
+            self.reading.finish(failed=False)
+            self.replaying.result()
         with self.engine.begin() as connection:
             connection.execute(_SHED)
             connection.execute(_DROP_MESSAGES)
@@ -114,7 +128,28 @@ class _Rebuild:
             self.result.messages = connection.execute(text("SELECT count(*) FROM messages")).scalar_one()
         return self.result
 
-    # first pass: frames
+    def _read_journal(self, pack_id: UUID) -> None:
+        """Remembers where the journal frames of a pack are, and when they were written."""
+        self.journal[pack_id] = found = []
+        try:
+            listed = list(entries(self.archive.backend.open(pack_id), self.archive.frames))
+        except Damage:
+            return  # told when its messages are read
+        for entry in listed:
+            if entry.kind in _JOURNAL:
+                place, kind = Place(pack_id, entry.offset, entry.length), Kind(entry.kind)
+                try:
+                    found.append(Entry(written_at(self.archive.frames.open(place).bytes()), kind, place))
+                except Damage as damage:
+                    self.result.damage.append(str(damage))
+
+    # frames
+
+    def _read_packs(self, packs: list[UUID], progress: Progress) -> None:
+        for number, pack_id in enumerate(packs, start=1):
+            self._pack(pack_id)
+            progress(number, len(packs))
+        self._postponed_messages()
 
     def _pack(self, pack_id: UUID) -> None:
         try:
@@ -124,30 +159,36 @@ class _Rebuild:
             self.result.damage.append(str(damage))
             return
         self.result.packs += 1
-        first = self._read_journal(pack, listed)
+        first = self._first_seen(pack_id)
         wanted = [entry for entry in listed if entry.kind in _OBJECT_KINDS]
         with self.engine.begin() as connection:
-            connection.execute(_HURRY)
             connection.execute(_ADD_PACK, _pack_row(pack, len(listed)))
-            with sql.Pipeline(connection) as pipeline:  # Postgres inserts a portion while we read the next
-                for start in range(0, len(wanted), _PORTION):
-                    self._portion(pipeline, pack, wanted[start : start + _PORTION], first)
+        for start in range(0, len(wanted), _PORTION * _PORTIONS):
+            some = wanted[start : start + _PORTION * _PORTIONS]
+            with self.engine.begin() as connection:
+                connection.execute(_HURRY)
+                with sql.Pipeline(connection) as pipeline:  # Postgres inserts a portion while we read the next
+                    for at in range(0, len(some), _PORTION):
+                        self._portion(pipeline, pack, some[at : at + _PORTION], first)
+            self.reading.reached(pack_id, some[-1].offset)
+            if self.replaying.done():
+                self.replaying.result()  # raises what stopped it
+        self.reading.reached(pack_id, pack.size)
 
-    def _read_journal(self, pack: PackFile, listed: list[IndexEntry]) -> FirstSeen:
-        """Remembers the journal frames for later; gives the first occurrence of each message, for its date of receipt."""
+    def _first_seen(self, pack_id: UUID) -> FirstSeen:
+        """The first occurrence of each message of a pack, for its date of receipt."""
         first: FirstSeen = {}
-        for entry in listed:
-            if entry.kind not in _JOURNAL:
-                continue
-            place = Place(pack.id, entry.offset, entry.length)
-            decoded = self._decode(place, Kind(entry.kind))
-            if decoded is None:
-                continue
-            self.journal.append(Entry(decoded.at, Kind(entry.kind), place))
-            if isinstance(decoded, Occurrences):
+        self.occurrences = {}
+        for entry in self.journal[pack_id]:
+            if entry.kind is Kind.OCCURRENCE and (decoded := self._decode(entry.place, entry.kind)) is not None:
+                self.occurrences[entry.place] = decoded
                 for copy in decoded.copies:
                     first.setdefault(copy.sha256, (copy, decoded))
         return first
+
+    def _decoded(self, place: Place, kind: Kind) -> Any:
+        """Those of the pack that is being read are at hand."""
+        return self.occurrences.get(place) or self._decode(place, kind)
 
     def _decode(self, place: Place, kind: Kind) -> Any:
         try:
@@ -181,11 +222,11 @@ class _Rebuild:
         """Rows of messages; those whose parts were not seen yet wait until all packs are read."""
         ready: list[_Arrival] = []
         for frame, place in messages:
-            arrival = _arrival(place, first.get(frame.sha256))
+            seen = first.get(frame.sha256)
             if frame.is_recipe or frame.header.content_length > _IN_MEMORY_BYTES:
-                self._prepare(frame, arrival, ready, may_postpone=True)
+                self._prepare(frame, _arrival(place, seen), ready, may_postpone=True)
             else:
-                ready.append(replace(arrival, sha256=frame.sha256, content=Memory(frame.bytes())))
+                ready.append(_arrival(place, seen, frame.sha256, Memory(frame.bytes())))
         self._send(pipeline, ready)
 
     def _prepare(self, frame: Frame, arrival: _Arrival, ready: list[_Arrival], *, may_postpone: bool) -> None:
@@ -221,11 +262,13 @@ class _Rebuild:
             pipeline.send(_ADD_PARTS, rows=sql.rows(rows))
 
 
-def _arrival(place: Place, seen: tuple[Occurrence, Occurrences] | None) -> _Arrival:
+def _arrival(
+    place: Place, seen: tuple[Occurrence, Occurrences] | None, sha256: bytes = b"", content: Memory | None = None
+) -> _Arrival:
     if seen is None:
-        return _Arrival(place)
+        return _Arrival(place, sha256=sha256, content=content)
     copy, batch = seen
-    return _Arrival(place, copy.received_at, batch.run_id, batch.at)
+    return _Arrival(place, copy.received_at, batch.run_id, batch.at, sha256, content)
 
 
 def _content(objects: CachingReader, frame: Frame) -> StoredMessage:

@@ -1,7 +1,11 @@
-"""What happened to the copies, again: the journal of the packs, in the order in which it was written."""
+"""What happened to the copies, again: the journal of the packs, in the order in which it was written.
+
+It runs beside the reading of the messages and follows it: Postgres adds copies while we are busy with the next frames.
+"""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -72,11 +76,51 @@ Decode = Callable[[Place, Kind], Any]
 """A journal frame, decoded; None if it is damaged."""
 
 
+class Stopped(Exception):
+    """The reading failed."""
+
+
+class Reading:
+    """How far the messages of the packs are in Postgres, for the one who follows."""
+
+    def __init__(self) -> None:
+        self._moved = threading.Condition()
+        self._ends: dict[UUID, int] = {}
+        self._is_over = self._has_failed = False
+
+    def reached(self, pack_id: UUID, end: int) -> None:
+        with self._moved:
+            self._ends[pack_id] = end
+            self._moved.notify_all()
+
+    def finish(self, *, failed: bool) -> None:
+        with self._moved:
+            self._is_over, self._has_failed = True, failed
+            self._moved.notify_all()
+
+    def wait_for(self, place: Place) -> None:
+        """Until the frames before this place are read."""
+        self._wait(lambda: self._is_over or self._ends.get(place.pack_id, 0) > place.offset)
+
+    def wait_for_all(self) -> bool:
+        """Whether there was anything to wait for."""
+        before = self._is_over
+        self._wait(lambda: self._is_over)
+        return not before
+
+    def _wait(self, condition: Callable[[], bool]) -> None:
+        with self._moved:
+            self._moved.wait_for(condition)
+            if self._has_failed:
+                raise Stopped
+
+
 class Replay:
-    def __init__(self, engine: Engine, journal: list[Entry], decode: Decode, result: Rebuilt) -> None:
+    def __init__(self, engine: Engine, journal: list[Entry], decode: Decode, reading: Reading, result: Rebuilt) -> None:
         self.engine = engine
-        self.journal = journal
+        self.journal = sorted(journal, key=lambda entry: (entry.at, entry.place.pack_id, entry.place.offset))
         self.decode = decode
+        self.reading = reading
         self.result = result
         self.mailboxes: set[UUID] = set()
         self.buried: set[tuple[UUID, UUID]] = set()
@@ -85,15 +129,18 @@ class Replay:
         """What is known of deleted copies whose message is gone."""
 
     def run(self) -> None:
-        self.journal.sort(key=lambda entry: (entry.at, entry.place.pack_id, entry.place.offset))
         tombstones = self._read_tombstones()
         self._config()
         for entry in self.journal:
+            if entry.kind not in (Kind.OCCURRENCE, Kind.COPY_CHANGE):
+                continue
+            self.reading.wait_for(entry.place)
             decoded = self.decode(entry.place, entry.kind)
             if isinstance(decoded, Occurrences):
                 self._copies(decoded)
             elif isinstance(decoded, Changes):
                 self._changes(decoded)
+        self.reading.wait_for_all()
         for buried in tombstones:
             self._bury(buried)
 
@@ -126,18 +173,25 @@ class Replay:
             }
             for copy in sorted(batch.copies, key=lambda copy: copy.provider_key)
         ]
-        with self.engine.begin() as connection:
-            connection.execute(_HURRY)
-            mailbox_id = self._add_origin(connection, batch.origin)
-            with sql.Pipeline(connection, mailbox_id=mailbox_id, run_id=batch.run_id, at=batch.at) as pipeline:
-                added = pipeline.ask(_ADD_COPIES, rows=sql.rows(rows))
-                missing = pipeline.ask(_MISSING, rows=sql.rows(rows))
-        self.result.copies += len(added)
+        missing = self._add_copies(batch, rows)
+        if missing and self.reading.wait_for_all():  # they may lie in a pack that was not read yet
+            missing = self._add_copies(batch, rows)
+        mailbox_id = batch.origin.mailbox_id
         for row in missing:
             if (mailbox_id, row.m) not in self.buried:
                 self.result.lost_copies += 1
             else:
                 self.graves[mailbox_id, row.k] = next(item for item in rows if item["k"] == row.k)
+
+    def _add_copies(self, batch: Occurrences, rows: list[dict[str, Any]]) -> list[Any]:
+        """Those whose message is not there."""
+        with self.engine.begin() as connection:
+            connection.execute(_HURRY)
+            mailbox_id = self._add_origin(connection, batch.origin)
+            with sql.Pipeline(connection, mailbox_id=mailbox_id, run_id=batch.run_id, at=batch.at) as pipeline:
+                added = pipeline.ask(_ADD_COPIES, rows=sql.rows(rows))
+                self.result.copies += len(added)
+                return pipeline.ask(_MISSING, rows=sql.rows(rows)) if len(added) < len(rows) else []
 
     def _changes(self, batch: Changes) -> None:
         rows = [

@@ -185,6 +185,11 @@ class Config:
         return cls(_time(data), data["tables"])
 
 
+def written_at(content: bytes) -> datetime:
+    """When an entry of any kind was written; cheaper than decoding it."""
+    return _time(_load(content))
+
+
 def _record(kind: Kind, at: datetime, content: dict[str, Any]) -> Record:
     data = _dump({"v": VERSION, "at": at, **content})
     return Record(kind, hashlib.sha256(data).digest(), Memory(data))

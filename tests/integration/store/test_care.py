@@ -183,6 +183,29 @@ def test_rebuild_equals_the_original(world: World, new_world: Callable[..., Worl
         rebuild(rebuilt.engine, rebuilt.archive)
 
 
+def test_rebuild_follows_the_journal_from_pack_to_pack(world: World, new_world: Callable[..., World]) -> None:
+    """Two writers: copies in the older pack of messages in the younger one, and what happened to them, in its order."""
+    one, two = world.open(), world.open()
+    first, second = world.origin(), world.origin(SECOND)
+    one.store_batch(first, Batch(messages_of(1)))
+    two.store_batch(first, Batch(messages_of(2, 5)))
+    one.store_batch(second, Batch(messages_of(2, 5)))
+    two.store_batch(second, Batch(changes=(CopyChange(ChangeKind.MOVED, "k2", "Old"), CopyChange(ChangeKind.GONE, "k5"))))
+    one.store_batch(second, Batch(changes=(CopyChange(ChangeKind.MOVED, "k2", "New"),)))
+    assert len(list(world.folder.iterdir())) == 2
+    expected = world.content()
+    world.close()
+    rebuilt = new_world(empty=True, folder=world.folder)
+    rebuilt.open()
+    result = rebuild(rebuilt.engine, rebuilt.archive)
+    assert (result.damage, result.lost_copies, result.copies) == ([], 0, 5)
+    assert rebuilt.content() == expected
+    assert {row.folder for row in rebuilt.rows("SELECT folder FROM message_copies WHERE provider_key = 'k2'")} == {
+        "INBOX",
+        "New",
+    }
+
+
 def test_rebuild_brings_back_what_is_set_up(world: World, new_world: Callable[..., World]) -> None:
     fill(world)
     with world.engine.begin() as connection:
