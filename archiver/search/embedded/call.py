@@ -12,6 +12,7 @@ from archiver.search.embedded.errors import ApiError
 from archiver.search.embedded.keys import INVALID, Permit
 from archiver.search.embedded.payload import format_of
 from archiver.search.embedded.service import Service
+from archiver.search.embedded.tasks import summary
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,24 @@ class Call:
             return orjson.loads(self.content)
         except orjson.JSONDecodeError as error:
             raise ApiError("malformed_payload", f"The json payload provided is malformed. `{error}`.") from error
+
+    def accept(
+        self,
+        task: str,
+        uid: str | None,
+        request: Mapping[str, Any],
+        details: Mapping[str, Any] | None = None,
+        payload: bytes | None = None,
+    ) -> Answer:
+        """Puts a task into the queue, with the note of the sender that goes with it."""
+        note = self.query.get("customMetadata")
+        return Answer(summary(self.service.queue.enqueue(task, uid, request, details, payload, note)), 202)
+
+    def flag(self, name: str, code: str) -> bool:
+        value = self.query.get(name, "false")
+        if value not in ("true", "false", ""):
+            raise ApiError(code, f"Invalid value in parameter `{name}`: could not parse `{value}` as a boolean")
+        return value != "false"
 
     def number(self, name: str, default: int, code: str) -> int:
         return count_of(self.query.get(name), name, default, code)

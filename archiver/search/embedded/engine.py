@@ -163,12 +163,17 @@ class Engine:
         return (self.folder / "index" / "meta.json").exists()
 
     def size_bytes(self) -> int:
-        total = 0
+        return sum(self.sizes().values())
+
+    def sizes(self) -> dict[str, int]:
+        """The bytes of each kind of file; Tantivy tells them apart by the end of their names."""
+        found: dict[str, int] = {}
         with contextlib.suppress(FileNotFoundError):
             for entry in os.scandir(self.folder / "index"):
                 with contextlib.suppress(FileNotFoundError):  # a merge has just removed it
-                    total += entry.stat().st_size
-        return total
+                    kind = entry.name.rpartition(".")[2]
+                    found[kind] = found.get(kind, 0) + entry.stat().st_size
+        return found
 
     def _greatest_sequence(self) -> int:
         hits = self._searcher.search(Query.all_query(), 1, count=False, order_by_field="seq", order=Order.Desc).hits
@@ -196,6 +201,9 @@ class Transaction:
         raw = orjson.dumps(document)
         self._writer.add_document(self._rows.build(document_id, sequence, document, raw))
         self._pending[document_id] = (sequence, raw)
+
+    def has(self, document_id: str) -> bool:
+        return self._sequence_of(document_id)[0]
 
     def get(self, document_id: str) -> dict[str, Any] | None:
         if document_id in self._pending:

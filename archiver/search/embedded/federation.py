@@ -9,7 +9,7 @@ from typing import Any
 
 from tantivy import Query
 
-from archiver.search.embedded.errors import ApiError
+from archiver.search.embedded.errors import ApiError, not_played
 from archiver.search.embedded.facets import distribution, facet_attributes
 from archiver.search.embedded.ordering import Hit, sort_tuple
 from archiver.search.embedded.ranking import any_of
@@ -64,6 +64,8 @@ def check_federation(value: Any, queries: list[tuple[str, SearchRequest, dict[st
     for name in value:
         if name not in _FEDERATION:
             raise ApiError("bad_request", f"Unknown field `{name}` inside `.federation`")
+    if value.get("distinct") is not None:
+        raise not_played("`distinct` over a federated search")
     for place, (_, request, _) in enumerate(queries):
         if request.is_paged or request.limit != 20 or request.offset:
             raise inside(

@@ -21,7 +21,8 @@ from archiver.search.embedded.state import State
 
 _AREAS = {
     "documents": ("add", "get", "delete"),
-    "indexes": ("create", "get", "update", "delete", "swap"),
+    "indexes": ("create", "get", "update", "delete", "swap", "compact"),
+    "fields": ("post",),
     "tasks": ("get", "cancel", "delete"),
     "settings": ("get", "update"),
     "stats": ("get",),

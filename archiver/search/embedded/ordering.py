@@ -153,6 +153,18 @@ def sorted_hits(
     return [Hit(hits[place][1], hits[place][0]) for place in order[offset : offset + limit]]
 
 
+def by_keys(snapshot: Snapshot, query: Query, keys: list[SortKey], total: int, offset: int, limit: int) -> list[DocAddress]:
+    """What an unscored query finds, by several keys."""
+    plan = [Stage(1, key) for key in keys]
+    if len(plan) == 1 or total > SORT_ALL:
+        return [hit.address for hit in _by_first_key(snapshot, query, keys[0], plan[1:], offset, limit)]
+    hits = snapshot.searcher.search(query, max(1, total), count=False, order_by_field="seq", order=Order.Asc).hits
+    addresses = [address for _, address in hits]
+    columns = _ranks(snapshot, query, addresses, plan)
+    order = sorted(range(len(addresses)), key=lambda place: (*(column[place] for column in columns), place))
+    return [addresses[place] for place in order[offset : offset + limit]]
+
+
 def _by_first_key(snapshot: Snapshot, query: Query, key: SortKey, rest: list[Stage], offset: int, limit: int) -> list[Hit]:
     hits = by_key(snapshot, query, key, offset, limit)
     if not rest:

@@ -108,7 +108,7 @@ def _read_ndjson(body: bytes, delimiter: str) -> Iterator[Any]:
 
 
 def _read_csv(body: bytes, delimiter: str) -> Iterator[dict[str, Any]]:
-    rows = csv.reader(io.StringIO(body.decode("utf-8-sig"), newline=""), delimiter=delimiter, strict=True)
+    rows = csv.reader(io.StringIO(body.decode("utf-8-sig"), newline=""), delimiter=delimiter)
     header = next(rows)
     columns = [_column(name) for name in header]
     for number, row in enumerate(rows, start=2):

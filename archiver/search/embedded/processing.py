@@ -13,6 +13,7 @@ from archiver.search.embedded.identity import checked_id, document_id, infer_pri
 from archiver.search.embedded.payload import read_documents
 from archiver.search.embedded.plan import Plan
 from archiver.search.embedded.settings import apply_change, full_settings
+from archiver.search.embedded.sizes import human
 from archiver.search.embedded.state import Row, State
 from archiver.search.embedded.tasks import MAX_BATCH_BYTES, Finish, TaskQueue
 
@@ -33,6 +34,7 @@ class Processor:
             "indexCreation": self._create_index,
             "indexUpdate": self._update_index,
             "indexDeletion": self._delete_index,
+            "indexCompaction": self._compact_index,
             "indexSwap": self._swap_indexes,
             "taskCancelation": self._cancel_tasks,
             "taskDeletion": self._delete_tasks,
@@ -89,11 +91,15 @@ class Processor:
                 f"Index `{task['index_uid']}`: Index already has a primary key: `{primary_key}`.",
             )
         ids = [document_id(document, primary_key) for document in documents]  # all of them before the first change
+        count = 0
         for one, document in zip(ids, documents, strict=True):
+            if request.get("skipCreation") and not transaction.has(one):
+                continue
             if request["partial"]:
                 document = {**(transaction.get(one) or {}), **document}
             transaction.put(one, document)
-        return primary_key, len(documents)
+            count += 1
+        return primary_key, count
 
     def _delete_documents(self, task: Row) -> None:
         entry = self._existing(task)
@@ -114,7 +120,7 @@ class Processor:
 
     def _update_settings(self, task: Row) -> None:
         uid = task["index_uid"]
-        entry = self._catalog.find(uid)
+        entry = self._existing(task) if task["request"].get("mustExist") else self._catalog.find(uid)
         if entry is None:
             with self._state.transaction():
                 entry = self._catalog.create(uid, None)
@@ -161,6 +167,20 @@ class Processor:
         entry = self._existing(task)
         end = Finish(task["uid"], "succeeded", {"deletedDocuments": entry.engine.snapshot().searcher.num_docs})
         self._queue.finish([end], lambda: self._catalog.delete(entry.uid))
+        self._catalog.discard(entry.engine)
+
+    def _compact_index(self, task: Row) -> None:
+        """Tantivy merges by itself and only now and then; written anew, an index holds nothing that was deleted."""
+        entry = self._existing(task)
+        engine = self._catalog.rebuilt(entry, entry.engine.plan)
+        engine.rest()
+        details = {
+            "preCompactionSize": human(entry.engine.size_bytes()),
+            "postCompactionSize": human(engine.size_bytes()),
+        }
+        self._queue.finish(
+            [Finish(task["uid"], "succeeded", details)], lambda: self._catalog.update(entry.uid, folder=engine.folder.name)
+        )
         self._catalog.discard(entry.engine)
 
     def _swap_indexes(self, task: Row) -> None:

@@ -47,6 +47,7 @@ class SearchRequest:
     attributes_to_search_on: list[str] | None = None
     locales: list[str] | None = None
     retrieve_vectors: bool = False
+    show_performance_details: bool = False
 
     @property
     def is_paged(self) -> bool:
@@ -64,7 +65,9 @@ class SearchRequest:
 
 _CAMEL = {re.sub(r"_([a-z])", lambda match: match[1].upper(), field.name): field.name for field in fields(SearchRequest)}
 _NUMBERS = {"offset", "limit", "page", "hitsPerPage", "cropLength"}
-_FLAGS = {"showMatchesPosition", "showRankingScore", "showRankingScoreDetails", "retrieveVectors"}
+_FLAGS = {
+    "showMatchesPosition", "showRankingScore", "showRankingScoreDetails", "retrieveVectors", "showPerformanceDetails",
+}  # fmt: skip
 _LISTS = {
     "facets",
     "attributesToRetrieve",

@@ -69,20 +69,32 @@ def parse_filter(query: Mapping[str, str], extra: tuple[str, ...] = ()) -> TaskF
 
 def page(state: State, query: Mapping[str, str], columns: str) -> tuple[list[Row], dict[str, Any]]:
     """One page of tasks, newest first, and the numbers that go with it."""
+    return _page(state, query, columns, "uid")
+
+
+def batch_page(state: State, query: Mapping[str, str]) -> tuple[list[int], dict[str, Any]]:
+    """One page of the numbers of the batches that hold such tasks."""
+    rows, numbers = _page(state, query, "DISTINCT batch_uid", "batch_uid")
+    return [row["batch_uid"] for row in rows], numbers
+
+
+def _page(state: State, query: Mapping[str, str], columns: str, key: str) -> tuple[list[Row], dict[str, Any]]:
     found = parse_filter(query, PAGING)
+    found.add(f"{key} IS NOT NULL")
     limit = _number("limit", query.get("limit", "20"))
-    total = (state.one(f"SELECT count(*) AS n FROM tasks WHERE {found.where}", found.values) or {"n": 0})["n"]  # noqa: S608
+    counted = "*" if key == "uid" else f"DISTINCT {key}"
+    total = (state.one(f"SELECT count({counted}) AS n FROM tasks WHERE {found.where}", found.values) or {"n": 0})["n"]  # noqa: S608
     forward = query.get("reverse", "false") == "true"
     if "from" in query:
-        found.add("uid >= ?" if forward else "uid <= ?", _number("from", query["from"]))
+        found.add(f"{key} >= ?" if forward else f"{key} <= ?", _number("from", query["from"]))
     order = "ASC" if forward else "DESC"
     rows = state.all(
-        f"SELECT {columns} FROM tasks WHERE {found.where} ORDER BY uid {order} LIMIT ?",  # noqa: S608
+        f"SELECT {columns} FROM tasks WHERE {found.where} ORDER BY {key} {order} LIMIT ?",  # noqa: S608
         [*found.values, limit + 1],
     )
-    following = rows[limit]["uid"] if len(rows) > limit else None
+    following = rows[limit][key] if len(rows) > limit else None
     rows = rows[:limit]
-    return rows, {"total": total, "limit": limit, "from": rows[0]["uid"] if rows else None, "next": following}
+    return rows, {"total": total, "limit": limit, "from": rows[0][key] if rows else None, "next": following}
 
 
 def _number(name: str, value: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -28,6 +29,90 @@ def test_health_version_and_stats(client: meilisearch.Client, movies: Index) -> 
     own = call(client, "GET", f"/indexes/{movies.uid}/stats").json()
     assert own["numberOfDocuments"] == movies.get_stats().number_of_documents == 6
     assert own["fieldDistribution"] == {"genres": 6, "id": 6, "note": 1, "plot": 6, "rating": 6, "title": 6, "year": 6}
+
+
+def test_sizes_in_parts_and_for_people(client: meilisearch.Client, movies: Index) -> None:
+    parts = client.get_all_stats(show_internal_database_sizes=True)["indexes"][movies.uid]["internalDatabaseSizes"]
+    assert parts
+    assert all(isinstance(size, int) for size in parts.values())
+    assert "internalDatabaseSizes" not in call(client, "GET", f"/indexes/{movies.uid}/stats").json()
+    own = call(client, "GET", f"/indexes/{movies.uid}/stats?showInternalDatabaseSizes=true&sizeFormat=human").json()
+    for size in (*own["internalDatabaseSizes"].values(), own["rawDocumentDbSize"], own["avgDocumentSize"]):
+        assert re.fullmatch(r"[0-9.]+ ([KMGT]i)?B", size)
+    assert call(client, "GET", "/stats?sizeFormat=odd").status_code == 400
+    assert call(client, "GET", "/stats?showInternalDatabaseSizes=odd").status_code == 400
+
+
+def test_what_the_settings_allow_for_each_field(client: meilisearch.Client, make_index: Callable[..., Index]) -> None:
+    settings = {
+        "searchableAttributes": ["subject"],
+        "displayedAttributes": ["subject", "sender"],
+        "filterableAttributes": ["folder", {"attributePatterns": ["sender"], "features": {"facetSearch": False}}],
+        "sortableAttributes": ["size"],
+        "distinctAttribute": "thread",
+        "rankingRules": ["words", "size:desc"],
+        "localizedAttributes": [{"attributePatterns": ["sub*"], "locales": ["deu"]}],
+        "faceting": {"sortFacetValuesBy": {"folder": "count"}},
+    }
+    mail = {"id": 1, "subject": "x", "sender": {"name": "Ann"}, "folder": "in", "size": 7, "thread": "t"}
+    index = make_index([mail], settings)
+    fields = {field["name"]: field for field in index.get_fields(limit=100).results}
+    assert set(mail) <= set(fields)
+    assert fields["subject"]["searchable"] == fields["subject"]["displayed"] == {"enabled": True}
+    assert fields["subject"]["localized"] == {"locales": ["deu"]}
+    assert fields["folder"]["searchable"] == fields["folder"]["displayed"] == {"enabled": False}
+    assert fields["folder"]["filterable"] == {
+        "enabled": True, "sortBy": "count", "facetSearch": True, "equality": True, "comparison": True,
+    }  # fmt: skip
+    assert fields["sender.name"]["filterable"]["enabled"]
+    assert not fields["sender.name"]["filterable"]["facetSearch"]
+    assert fields["size"]["sortable"]["enabled"]
+    assert fields["size"]["rankingRule"] == {"enabled": True, "order": "desc"}
+    assert fields["thread"]["distinct"] == {"enabled": True}
+
+    def names(**wanted: Any) -> list[str]:
+        return [field["name"] for field in index.get_fields(**wanted).results]
+
+    assert names(filter={"searchable": True}) == ["subject"]
+    assert sorted(names(filter={"attributePatterns": ["s*"], "displayed": False})) == ["size"]
+    assert names(limit=2) + names(offset=2, limit=98) == list(fields)
+    path = f"/indexes/{index.uid}/fields"
+    wrong = {"filter": {"displayed": "yes"}}
+    assert call(client, "POST", path, json=wrong).json()["code"] == "invalid_index_fields_filter_displayed"
+    assert call(client, "POST", path, json={"filter": {"odd": True}}).json()["code"] == "invalid_index_fields_filter"
+    assert call(client, "POST", "/indexes/absent/fields", json={}).json()["code"] == "index_not_found"
+
+
+def test_a_compacted_index_keeps_its_documents(client: meilisearch.Client, movies: Index) -> None:
+    finished(client, movies.delete_document(1))
+    task = finished(client, movies.compact())
+    assert task.type == "indexCompaction"
+    assert set(task.details) == {"preCompactionSize", "postCompactionSize"}
+    assert [hit["id"] for hit in movies.search("", {"sort": ["year:asc"]})["hits"]] == [6, 3, 4, 5, 2]
+    finished(client, movies.add_documents([{"id": 9, "title": "Later"}]))
+    assert [hit["id"] for hit in movies.search("later")["hits"]] == [9]
+    failed = finished(client, client.index("absent").compact(), "failed")
+    assert failed.error["code"] == "index_not_found"
+
+
+def test_a_note_goes_with_each_kind_of_task(client: meilisearch.Client, make_index: Callable[..., Index]) -> None:
+    index = make_index([{"id": 1}], {"filterableAttributes": ["id"]})
+    with pytest.warns(DeprecationWarning, match="ids"):
+        by_ids = index.delete_documents([5], metadata="note")
+    tasks = [
+        index.add_documents([{"id": 2}], metadata="note"),
+        index.delete_document(1, metadata="note"),
+        index.delete_documents(filter="id = 2", metadata="note"),
+        index.delete_all_documents(metadata="note"),
+        index.update_settings({"stopWords": ["a"]}, metadata="note"),
+        index.reset_settings(metadata="note"),
+        index.update(primary_key="id", metadata="note"),
+        client.cancel_tasks({"indexUids": ["absent"]}, metadata="note"),
+        index.delete(metadata="note"),
+        by_ids,
+    ]
+    assert {finished(client, task).custom_metadata for task in tasks} == {"note"}
+    assert call(client, "DELETE", "/tasks?customMetadata=note").json()["code"] == "missing_task_filters"
 
 
 def test_indexes_are_made_listed_changed_and_removed(client: meilisearch.Client, make_index: Callable[..., Index]) -> None:
@@ -112,6 +197,15 @@ def test_patched_settings_keep_what_is_not_named(client: meilisearch.Client, mak
     assert index.get_settings()["searchableAttributes"] == ["*"]
 
 
+def test_only_a_change_of_settings_makes_an_index(client: meilisearch.Client) -> None:
+    absent = client.index("made-by-its-settings")
+    for task in (absent.reset_settings(), absent.reset_stop_words()):
+        assert finished(client, task, "failed").error["code"] == "index_not_found"
+    finished(client, absent.update_stop_words(["a"]))
+    assert client.get_index(absent.uid).uid == absent.uid
+    finished(client, absent.delete())
+
+
 def test_settings_apply_to_documents_that_are_there(client: meilisearch.Client, make_index: Callable[..., Index]) -> None:
     index = make_index(
         [{"id": number, "title": f"title {number}", "body": "hidden words", "year": number} for number in range(30)]
@@ -185,6 +279,15 @@ def test_batches(client: meilisearch.Client, make_index: Callable[..., Index]) -
     assert batch.stats["totalNbTasks"] == 1
     assert batch.stats["indexUids"] == {index.uid: 1}
     assert client.get_batches({"limit": 1}).results[0].uid >= raw["batchUid"]
+    own = [one.uid for one in client.get_batches({"indexUids": [index.uid]}).results]
+    assert own == sorted(own, reverse=True)
+    assert own[0] == raw["batchUid"]
+    first = client.get_batches({"indexUids": [index.uid], "reverse": "true", "limit": 1})
+    assert ([one.uid for one in first.results], first.total) == (own[-1:], len(own))
+    assert first.next_ == own[-2]
+    additions = client.get_batches({"indexUids": [index.uid], "types": ["documentAdditionOrUpdate"]})
+    assert [one.uid for one in additions.results] == [raw["batchUid"]]
+    assert call(client, "GET", "/batches?statuses=odd").json()["code"] == "invalid_task_statuses"
 
 
 def test_multi_search(client: meilisearch.Client, make_index: Callable[..., Index], movies: Index) -> None:
@@ -197,6 +300,21 @@ def test_multi_search(client: meilisearch.Client, make_index: Callable[..., Inde
         client.multi_search([{"indexUid": "absent", "q": ""}])
     with pytest.raises(MeilisearchApiError, match=r"queries\[1\]"):
         client.multi_search([{"indexUid": movies.uid}, {"indexUid": movies.uid, "filter": "x ="}])
+
+
+def test_where_the_time_of_a_search_went(client: meilisearch.Client, movies: Index) -> None:
+    asked: dict[str, Any] = {"q": "sea", "showPerformanceDetails": True}
+    query = {"indexUid": movies.uid, **asked}
+    answers = [
+        movies.search("sea", asked),
+        client.multi_search([query])["results"][0],
+        client.multi_search([query], {"showPerformanceDetails": True}),
+        call(client, "GET", f"/indexes/{movies.uid}/search?showPerformanceDetails=true").json(),
+    ]
+    for answer in answers:
+        assert answer["performanceDetails"]
+        assert all(re.fullmatch(r"[0-9.]+(s|ms|µs|ns)", spent) for spent in answer["performanceDetails"].values())
+    assert "performanceDetails" not in movies.search("sea")
 
 
 def test_federated_search_is_a_union_without_doubles(client: meilisearch.Client, movies: Index) -> None:
@@ -264,3 +382,5 @@ def test_what_is_not_played_says_so(client: meilisearch.Client, movies: Index) -
     assert call(client, "GET", "/experimental-features").status_code == 200
     with pytest.raises(MeilisearchApiError, match="feature_not_enabled"):
         movies.search("x", {"vector": [0.1]})
+    with pytest.raises(MeilisearchApiError, match="feature_not_enabled"):
+        client.multi_search([{"indexUid": movies.uid, "q": "x"}], {"distinct": "year"})

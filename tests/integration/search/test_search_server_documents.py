@@ -48,6 +48,31 @@ def test_the_same_id_twice_in_one_task_counts_once(make_index: Callable[..., Ind
     assert [dict(one) for one in index.get_documents().results] == [{"id": 1, "v": "new", "w": 1, "x": 2}]
 
 
+def test_without_creation_only_known_documents_change(make_index: Callable[..., Index], client: meilisearch.Client) -> None:
+    index = make_index([{"id": 1, "subject": "old", "size": 7}])
+    sent = [{"id": 1, "subject": "new"}, {"id": 2, "subject": "unknown"}]
+    finished(client, index.update_documents(sent, skip_creation=True))
+    assert [dict(one) for one in index.get_documents().results] == [{"id": 1, "subject": "new", "size": 7}]
+    finished(client, index.add_documents(sent, skip_creation=True))
+    assert [dict(one) for one in index.get_documents().results] == [{"id": 1, "subject": "new"}]
+    finished(client, index.add_documents_csv(b"id:number,subject\n1,third\n3,third\n", skip_creation=True))
+    assert [dict(one) for one in index.get_documents().results] == [{"id": 1, "subject": "third"}]
+    finished(client, index.add_documents(sent, skip_creation=False))
+    assert ids(index) == [1, 2]
+
+
+def test_documents_by_several_keys_and_pages(make_index: Callable[..., Index]) -> None:
+    years = [2003, 2001, 2003, 2002, 2001, 2003]
+    names = ["cedar", "birch", "alder", "elm", "aspen", "beech"]
+    trees = [{"id": place, "year": year, "name": name} for place, (year, name) in enumerate(zip(years, names, strict=True))]
+    index = make_index(trees, {"sortableAttributes": ["year", "name"]})
+    by_both = ["alder", "beech", "cedar", "elm", "aspen", "birch"]
+    for sort in (["year:desc", "name:asc"], "year:desc, name:asc"):
+        assert [one.name for one in index.get_documents({"sort": sort}).results] == by_both
+    pages = [index.get_documents({"sort": ["year:desc", "name:asc"], "offset": at, "limit": 2}).results for at in (0, 2, 4)]
+    assert [one.name for page in pages for one in page] == by_both
+
+
 def test_paging_fields_and_filters(movies: Index) -> None:
     page = movies.get_documents({"offset": 2, "limit": 2, "fields": ["id", "title"]})
     assert [dict(one) for one in page.results] == [{"id": 3, "title": "Life of Pi"}, {"id": 4, "title": "Mad Max: Fury Road"}]
@@ -84,6 +109,12 @@ def test_ndjson_and_csv(make_index: Callable[..., Index], client: meilisearch.Cl
         {"id": 4, "name": None, "ok": False, "size": None},
         {"id": 5, "name": "z"},
     ]
+
+
+def test_quotes_inside_a_csv_field_are_no_error(make_index: Callable[..., Index], client: meilisearch.Client) -> None:
+    index = make_index()
+    finished(client, index.add_documents_csv(b'id:number,name\n1,"so" called\n2,7" single\n'))
+    assert [one.name for one in index.get_documents().results] == ["so called", '7" single']
 
 
 @pytest.mark.parametrize(("encoding", "pack"), [("gzip", gzip.compress), ("zstd", zstandard.compress)])

@@ -22,6 +22,7 @@ from archiver.search.embedded.plan import Plan
 from archiver.search.embedded.ranking import SCORED_UNITS, Scale
 from archiver.search.embedded.rows import Attributes
 from archiver.search.embedded.settings import DEFAULTS, apply_change, check_change, full_settings
+from archiver.search.embedded.sizes import human
 from archiver.search.embedded.state import State
 from archiver.search.embedded.tasks import Finish, TaskQueue
 
@@ -47,11 +48,19 @@ def test_documents_are_read() -> None:
     assert read_documents(b"[]", "json") == []
     assert read_documents(b'{"a": 1}\n{"a": 2}', "ndjson") == [{"a": 1}, {"a": 2}]
     assert read_documents(b"a,b:number\nx,1\n", "csv") == [{"a": "x", "b": 1}]
+    assert read_documents(b'a,b\nx,"y" z\n', "csv") == [{"a": "x", "b": "y z"}]
     assert code_of(read_documents, b"", "json") == "missing_payload"
     assert code_of(read_documents, b"[1]", "json") == "malformed_payload"
     assert code_of(read_documents, b"a,b\n1\n", "csv") == "malformed_payload"
     assert code_of(read_documents, b"a:number\nx\n", "csv") == "malformed_payload"
     assert code_of(read_documents, b"\xff\xfe", "json") == "malformed_payload"
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "text"), [(0, "0 B"), (1023, "1023 B"), (1024, "1.00 KiB"), (1_426_063, "1.36 MiB"), (2**51, "2048.00 TiB")]
+)
+def test_sizes_for_people(size_bytes: int, text: str) -> None:
+    assert human(size_bytes) == text
 
 
 def test_settings_merge_and_fall_back() -> None:

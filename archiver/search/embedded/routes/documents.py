@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import orjson
-from tantivy import Order, Query
+from tantivy import DocAddress, Order, Query
 
 from archiver.search.embedded.call import Answer, Call, count_of
+from archiver.search.embedded.engine import Snapshot
 from archiver.search.embedded.errors import ApiError, document_not_found, not_played
 from archiver.search.embedded.filters import compile_filter
 from archiver.search.embedded.formatting import select
-from archiver.search.embedded.ordering import by_key, parse_sort
+from archiver.search.embedded.ordering import by_keys, parse_sort
 from archiver.search.embedded.payload import format_of, read_documents
 from archiver.search.embedded.routes.indexes import check_uid
 from archiver.search.embedded.settings import kind
-from archiver.search.embedded.tasks import summary
 
 _ADD_PARAMETERS = ("primaryKey", "csvDelimiter", "customMetadata", "skipCreation")
 
@@ -43,12 +43,10 @@ def _add(call: Call, *, partial: bool) -> Answer:
     received = len(read_documents(call.content, form, delimiter))
     request = {
         "format": form, "delimiter": delimiter, "partial": partial, "primaryKey": call.query.get("primaryKey"),
+        "skipCreation": call.flag("skipCreation", "invalid_skip_creation"),
     }  # fmt: skip
     details = {"receivedDocuments": received, "indexedDocuments": None}
-    task = call.service.queue.enqueue(
-        "documentAdditionOrUpdate", uid, request, details, call.content, call.query.get("customMetadata")
-    )
-    return Answer(summary(task), 202)
+    return call.accept("documentAdditionOrUpdate", uid, request, details, call.content)
 
 
 def get_document(call: Call) -> Answer:
@@ -97,16 +95,18 @@ def _fetch(call: Call, wanted: dict[str, Any]) -> Answer:
         query = query.and_must_match(ids)
     total = snapshot.count(query)
     keys = parse_sort(entry, wanted.get("sort"), "invalid_document_sort")
-    found: list[Any] = []
+    found: list[DocAddress] = []
     if limit and offset < total:
         if keys:
-            found = by_key(snapshot, query, keys[0], offset, limit)
+            found = by_keys(snapshot, query, keys, total, offset, limit)
         else:
-            found = snapshot.searcher.search(
-                query, limit, count=False, order_by_field="seq", order=Order.Asc, offset=offset
-            ).hits
-    documents = [select(snapshot.document(address), fields) for _, address in found]
+            found = [address for _, address in _by_arrival(snapshot, query, offset, limit)]
+    documents = [select(snapshot.document(address), fields) for address in found]
     return Answer({"results": documents, "offset": offset, "limit": limit, "total": total})
+
+
+def _by_arrival(snapshot: Snapshot, query: Query, offset: int, limit: int) -> list[tuple[Any, DocAddress]]:
+    return snapshot.searcher.search(query, limit, count=False, order_by_field="seq", order=Order.Asc, offset=offset).hits
 
 
 def delete_document(call: Call) -> Answer:
@@ -146,5 +146,4 @@ def edit_documents(call: Call) -> Answer:
 
 
 def _delete(call: Call, request: dict[str, Any], details: dict[str, Any]) -> Answer:
-    uid = check_uid(call.uid)
-    return Answer(summary(call.service.queue.enqueue("documentDeletion", uid, request, details)), 202)
+    return call.accept("documentDeletion", check_uid(call.uid), request, details)

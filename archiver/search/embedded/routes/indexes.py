@@ -8,7 +8,6 @@ from typing import Any
 from archiver.search.embedded.call import Answer, Call, paged
 from archiver.search.embedded.errors import ApiError
 from archiver.search.embedded.settings import kind
-from archiver.search.embedded.tasks import summary
 
 _UID = re.compile(r"[a-zA-Z0-9_-]{1,400}")
 
@@ -38,8 +37,7 @@ def create_index(call: Call) -> Answer:
         raise ApiError("missing_index_uid", "Missing field `uid`")
     uid = call.allowed(check_uid(body["uid"]))
     primary_key = _primary_key(body)
-    task = call.service.queue.enqueue("indexCreation", uid, {"primaryKey": primary_key}, {"primaryKey": primary_key})
-    return Answer(summary(task), 202)
+    return call.accept("indexCreation", uid, {"primaryKey": primary_key}, {"primaryKey": primary_key})
 
 
 def update_index(call: Call) -> Answer:
@@ -50,13 +48,15 @@ def update_index(call: Call) -> Answer:
     details = {"primaryKey": request["primaryKey"]}
     if "uid" in request:
         details.update(oldIndexUid=call.uid, newIndexUid=request["uid"])
-    return Answer(summary(call.service.queue.enqueue("indexUpdate", call.uid, request, details)), 202)
+    return call.accept("indexUpdate", call.uid, request, details)
 
 
 def delete_index(call: Call) -> Answer:
-    uid = call.uid
-    task = call.service.queue.enqueue("indexDeletion", uid, {}, {"deletedDocuments": None})
-    return Answer(summary(task), 202)
+    return call.accept("indexDeletion", call.uid, {}, {"deletedDocuments": None})
+
+
+def compact_index(call: Call) -> Answer:
+    return call.accept("indexCompaction", check_uid(call.uid), {}, {"preCompactionSize": None, "postCompactionSize": None})
 
 
 def swap_indexes(call: Call) -> Answer:
@@ -83,7 +83,7 @@ def swap_indexes(call: Call) -> Answer:
             "Indexes must be declared only once during a swap."
             f" {', '.join(f'`{uid}`' for uid in twice)} was specified several times.",
         )
-    return Answer(summary(call.service.queue.enqueue("indexSwap", None, {"swaps": swaps}, {"swaps": swaps})), 202)
+    return call.accept("indexSwap", None, {"swaps": swaps}, {"swaps": swaps})
 
 
 def _body(call: Call, known: tuple[str, ...]) -> dict[str, Any]:

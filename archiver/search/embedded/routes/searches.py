@@ -31,7 +31,10 @@ def multi_search(call: Call) -> Answer:
     queries = parse_queries(body)
     if body.get("federation") is not None:
         federation = check_federation(body["federation"], queries)
+        begun = time.perf_counter()
         answer = federated(federation, queries, lambda uid, request: _prepared(call, uid, request))
+        if federation.get("showPerformanceDetails"):
+            answer["performanceDetails"] = {"federated search": _milliseconds(time.perf_counter() - begun)}
         return Answer({**answer, "degraded": True} if call.late else answer)
     results: list[dict[str, Any]] = []
     for place, (uid, request, _) in enumerate(queries):
@@ -76,8 +79,21 @@ def similar(call: Call) -> Answer:
 
 
 def _search(call: Call, uid: str, request: SearchRequest) -> dict[str, Any]:
-    answer = run(_prepared(call, uid, request), call.service.counters)
+    begun = time.perf_counter()
+    prepared = _prepared(call, uid, request)
+    understood = time.perf_counter()
+    answer = run(prepared, call.service.counters)
+    if request.show_performance_details:
+        answer["performanceDetails"] = {
+            "search > query": _milliseconds(understood - begun),
+            "search > hits": _milliseconds(time.perf_counter() - understood),
+            "search": _milliseconds(time.perf_counter() - begun),
+        }
     return {**answer, "degraded": True} if call.late else answer
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{seconds * 1000:.2f}ms"
 
 
 def _prepared(call: Call, uid: str, request: SearchRequest) -> Prepared:

@@ -8,7 +8,6 @@ from typing import Any
 from archiver.search.embedded.call import Answer, Call
 from archiver.search.embedded.routes.indexes import check_uid
 from archiver.search.embedded.settings import SUB_ROUTES, check_change
-from archiver.search.embedded.tasks import summary
 
 Handler = Callable[[Call], Answer]
 _HIDDEN = ("foreignKeys",)  # shown by its own route only
@@ -26,8 +25,7 @@ def update_settings(call: Call) -> Answer:
 def reset_settings(call: Call) -> Answer:
     uid = check_uid(call.uid)
     names = [name for name, _ in SUB_ROUTES.values()]
-    task = call.service.queue.enqueue("settingsUpdate", uid, {"change": dict.fromkeys(names), "reset": True}, {})
-    return Answer(summary(task), 202)
+    return call.accept("settingsUpdate", uid, {"change": dict.fromkeys(names), "reset": True, "mustExist": True}, {})
 
 
 def sub_handlers(name: str) -> tuple[Handler, Handler, Handler]:
@@ -40,11 +38,11 @@ def sub_handlers(name: str) -> tuple[Handler, Handler, Handler]:
         return _enqueue(call, check_change({name: call.json()}))
 
     def reset(call: Call) -> Answer:
-        return _enqueue(call, {name: None})
+        change = {name: None}
+        return call.accept("settingsUpdate", check_uid(call.uid), {"change": change, "mustExist": True}, change)
 
     return get, change, reset
 
 
 def _enqueue(call: Call, change: dict[str, Any]) -> Answer:
-    uid = check_uid(call.uid)
-    return Answer(summary(call.service.queue.enqueue("settingsUpdate", uid, {"change": change}, change)), 202)
+    return call.accept("settingsUpdate", check_uid(call.uid), {"change": change}, change)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from archiver.search.embedded.call import Answer, Call, paged
 from archiver.search.embedded.catalog import IndexEntry
 from archiver.search.embedded.errors import ApiError, not_played
+from archiver.search.embedded.sizes import human
 
 VERSION = "1.50.0"
+_SIZE_FORMATS: dict[str, Callable[[int], int | str]] = {"raw": int, "human": human}
 _FEATURES = (
     "metrics", "logsRoute", "editDocumentsByFunction", "containsFilter", "network", "getTaskDocumentsRoute",
     "compositeEmbedders", "chatCompletions", "multimodal", "vectorStoreSetting", "dynamicSearchRules", "renderRoute",
@@ -25,8 +28,9 @@ def version(call: Call) -> Answer:
 
 
 def stats(call: Call) -> Answer:
+    shown = _size_format(call)
     entries = [entry for entry in call.service.catalog.all() if call.permit.allows(entry.uid)]
-    size = sum(entry.engine.size_bytes() for entry in entries)
+    size = shown(sum(entry.engine.size_bytes() for entry in entries))
     updates = [entry.updated_at for entry in entries]
     answer = {
         "databaseSize": size,
@@ -43,18 +47,33 @@ def index_stats(call: Call) -> Answer:
 
 
 def _index_stats(call: Call, entry: IndexEntry) -> dict[str, Any]:
+    shown = _size_format(call)
     snapshot = entry.engine.snapshot()
     count = snapshot.searcher.num_docs
-    size = entry.engine.size_bytes()
-    return {
+    sizes = entry.engine.sizes()
+    size = sum(sizes.values())
+    stats: dict[str, Any] = {
         "numberOfDocuments": count,
-        "rawDocumentDbSize": size,
-        "avgDocumentSize": size // count if count else 0,
+        "rawDocumentDbSize": shown(size),
+        "avgDocumentSize": shown(size // count if count else 0),
         "isIndexing": call.service.queue.is_busy(entry.uid),
         "numberOfEmbeddings": 0,
         "numberOfEmbeddedDocuments": 0,
         "fieldDistribution": snapshot.field_distribution(),
     }
+    if call.flag("showInternalDatabaseSizes", "invalid_index_stats_show_internal_database_sizes"):
+        stats["internalDatabaseSizes"] = {kind: shown(bytes_) for kind, bytes_ in sorted(sizes.items())}
+    return stats
+
+
+def _size_format(call: Call) -> Callable[[int], int | str]:
+    wanted = call.query.get("sizeFormat", "raw")
+    if wanted not in _SIZE_FORMATS:
+        raise ApiError(
+            "invalid_index_stats_size_format",
+            f"Unknown value `{wanted}` in parameter `sizeFormat`: expected one of `human`, `raw`",
+        )
+    return _SIZE_FORMATS[wanted]
 
 
 def list_keys(call: Call) -> Answer:

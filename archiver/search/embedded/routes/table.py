@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from archiver.search.embedded.call import Answer, Call
-from archiver.search.embedded.routes import documents, indexes, searches, settings, system, tasks
+from archiver.search.embedded.routes import documents, fields, indexes, searches, settings, system, tasks
 from archiver.search.embedded.settings import SUB_ROUTES
 
 
@@ -35,6 +35,8 @@ ENDPOINTS: list[Endpoint] = [
     Endpoint("GET", _INDEX, "indexes.get", indexes.get_index),
     Endpoint("PATCH", _INDEX, "indexes.update", indexes.update_index),
     Endpoint("DELETE", _INDEX, "indexes.delete", indexes.delete_index),
+    Endpoint("POST", f"{_INDEX}/fields", "fields.post", fields.list_fields),
+    Endpoint("POST", f"{_INDEX}/compact", "indexes.compact", indexes.compact_index),
     Endpoint("POST", "/swap-indexes", "indexes.swap", indexes.swap_indexes),
     Endpoint("GET", _DOCUMENTS, "documents.get", documents.list_documents),
     Endpoint("POST", _DOCUMENTS, "documents.add", documents.add_or_replace),

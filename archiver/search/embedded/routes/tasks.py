@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlencode
 
@@ -9,8 +10,8 @@ from archiver.search.embedded import moment
 from archiver.search.embedded.call import Answer, Call
 from archiver.search.embedded.errors import ApiError
 from archiver.search.embedded.state import Row
-from archiver.search.embedded.task_filter import page, parse_filter
-from archiver.search.embedded.tasks import COLUMNS, shown, summary
+from archiver.search.embedded.task_filter import batch_page, page, parse_filter
+from archiver.search.embedded.tasks import COLUMNS, shown
 
 
 def list_tasks(call: Call) -> Answer:
@@ -32,40 +33,23 @@ def delete_tasks(call: Call) -> Answer:
 
 def _on_matching(call: Call, kind: str, counted: str, condition: str) -> Answer:
     verb = "cancel" if kind == "taskCancelation" else "delete"
-    if not call.query:
+    if set(call.query) <= {"customMetadata"}:
         raise ApiError(
             "missing_task_filters",
             f"Query parameters to filter the tasks to {verb} are missing. Available query parameters are: `uids`,"
             " `indexUids`, `statuses`, `types`, `canceledBy`, `beforeEnqueuedAt`, `afterEnqueuedAt`, `beforeStartedAt`, "
             "`afterStartedAt`, `beforeFinishedAt`, `afterFinishedAt`.",
         )
-    found = parse_filter(call.query)
+    found = parse_filter(call.query, ("customMetadata",))
     found.add(f"1{condition}")
     uids = found.uids(call.service.state)
     details = {"matchedTasks": len(uids), counted: None, "originalFilter": f"?{urlencode(dict(call.query))}"}
-    task = call.service.queue.enqueue(kind, None, {"tasks": uids}, details)
-    return Answer(summary(task), 200)
+    return replace(call.accept(kind, None, {"tasks": uids}, details), status=200)
 
 
 def list_batches(call: Call) -> Answer:
-    state = call.service.state
-    limit = call.number("limit", 20, "invalid_task_limit")
-    top = call.number("from", 2**62, "invalid_task_from")
-    numbers = state.all(
-        "SELECT DISTINCT batch_uid AS n FROM tasks WHERE batch_uid IS NOT NULL AND batch_uid <= ? ORDER BY 1 DESC LIMIT ?",
-        [top, limit + 1],
-    )
-    total = (state.one("SELECT count(DISTINCT batch_uid) AS n FROM tasks") or {"n": 0})["n"]
-    uids = [row["n"] for row in numbers]
-    return Answer(
-        {
-            "results": [_batch(call, uid) for uid in uids[:limit]],
-            "total": total,
-            "limit": limit,
-            "from": uids[0] if uids else None,
-            "next": uids[limit] if len(uids) > limit else None,
-        }
-    )
+    uids, numbers = batch_page(call.service.state, call.query)
+    return Answer({"results": [_batch(call, uid) for uid in uids], **numbers})
 
 
 def get_batch(call: Call) -> Answer:
