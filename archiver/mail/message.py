@@ -11,6 +11,7 @@ from archiver.mail.defects import Defects
 from archiver.mail.fields import Block, Field, split_block
 from archiver.mail.flags import Flags, header_flags
 from archiver.mail.headers import Headers, headers_of
+from archiver.mail.html_text import read_html
 from archiver.mail.marks import MarkedText, Span, unmarked
 from archiver.mail.parts import scan_parts
 from archiver.mail.reports import Delivery
@@ -73,6 +74,9 @@ def read_messages(raws: Sequence[bytes]) -> list[Message]:
     bodies = list(map(Body, parts, defects, map(_is_reply, headers)))
     for body in bodies:
         body.read()
+    for body in bodies:
+        body.mark_plain()
+    read_html([html for body in bodies for html in body.wanted_html()])
     texts = [body.text() for body in bodies]
     return list(map(_message, blocks, headers, flags, bodies, texts))
 
