@@ -34,6 +34,8 @@ _SIGNATURES = frozenset(
 
 _IN_MEMORY = 200
 """So many messages are held at once."""
+_SIDE_BY_SIDE_BYTES = 4 << 20
+"""Of messages that are parsed together: their texts take several times as much meanwhile."""
 
 log = get_logger("indexing")
 
@@ -98,8 +100,8 @@ class DocumentMaker:
         copies: Mapping[UUID, Sequence[Copy]],
     ) -> Iterator[Ready | Unreadable]:
         mails: dict[UUID, StoredMail] = {}
-        for start in range(0, len(rows), SIDE_BY_SIDE):
-            yield from self._read(rows[start : start + SIDE_BY_SIDE], mails)
+        for group in side_by_side(rows):
+            yield from self._read(group, mails)
         texts = self._texts(mails)
         if extract is not None:
             unread = _unread(mails, texts)
@@ -191,6 +193,20 @@ class DocumentMaker:
         state = SearchState.BODY if is_waiting else SearchState.PARTIAL if reasons else SearchState.FULL
         attachments = None if row.parser_version == PARSER_VERSION else _attachment_rows(row.id, message.attachments)
         return Ready(row, thread_id, _json(document), state, reasons, message.has_attachments, attachments)
+
+
+def side_by_side(rows: Sequence[Row]) -> Iterator[list[Row]]:
+    """Groups to be parsed together: not too many messages, nor too large ones, and one in any case."""
+    group: list[Row] = []
+    size = 0
+    for row in rows:
+        if group and (len(group) == SIDE_BY_SIDE or size + row.size_bytes > _SIDE_BY_SIDE_BYTES):
+            yield group
+            group, size = [], 0
+        group.append(row)
+        size += row.size_bytes
+    if group:
+        yield group
 
 
 def _attempt(row: Row, read: Callable[P, T], *given: P.args, **named: P.kwargs) -> T | Unreadable:
