@@ -19,7 +19,7 @@ from archiver.mail.threads import is_reply_subject
 from archiver.mail.words import unstructured
 
 PARSER_VERSION = 1  # rises when the same bytes give other values
-SIDE_BY_SIDE = 50  # messages that are best read together: fewer are slower, more are not faster
+SIDE_BY_SIDE = 100  # messages that are best read together: fewer are slower, more are not faster
 
 
 @dataclass(slots=True)
