@@ -50,13 +50,6 @@ class Block:
     fields: list[Field]
     body_start: int
     bare_cr: bool = False  # lines end with CR alone
-    _values: dict[str, str] | None = None
-
-    def values(self) -> dict[str, str]:
-        """By name; the first of several wins. Made once, for all who ask."""
-        if self._values is None:
-            self._values = dict(reversed(self.fields))
-        return self._values
 
 
 def split_block(raw: bytes, defects: Defects, *, start: int = 0, end: int = -1, limit: int = limits.HEADER_BYTES) -> Block:

@@ -9,10 +9,14 @@ from archiver.mail import limits
 from archiver.mail.addresses import Address, parse_addresses
 from archiver.mail.dates import parse_date
 from archiver.mail.defects import Defects
-from archiver.mail.fields import BLANK, Block, Field, split_block
+from archiver.mail.fields import BLANK, Block, split_block
 from archiver.mail.words import field_bytes, header_text, tidy, unstructured
 
 _ADDRESS_FIELDS = frozenset({"from", "sender", "to", "cc", "bcc", "reply-to"})
+_WANTED = _ADDRESS_FIELDS | {
+    "message-id", "subject", "date", "received", "references", "in-reply-to", "list-id", "content-type",
+    "content-disposition", "x-ms-has-attach",
+}  # fmt: skip
 _ID = re.compile(r"<([^<>\s]{1,998})>")
 _RECEIVED_LOOKED_AT = 10
 _NO_ATTACHMENT = ("text/", "multipart/", "message/")
@@ -67,10 +71,18 @@ def read_headers(raw: bytes) -> Headers:
 
 
 def headers_of(block: Block, defects: Defects) -> Headers:
-    values = block.values()
-    received = [value for name, value in block.fields if name == "received"]
-    if len(block.fields) - len(values) > max(0, len(received) - 1):  # something else is repeated, too
-        values = values | _joined_addresses(block.fields, defects)
+    values: dict[str, str] = {}
+    received: list[str] = []
+    for name, value in block.fields:
+        if name not in _WANTED:
+            continue
+        if name == "received":
+            received.append(value)
+        elif name not in values:
+            values[name] = value
+        elif name in _ADDRESS_FIELDS:  # RFC 5322 allows one field; two say more than one
+            values[name] += ", " + value
+            defects.add("repeated_field", name)
     get = values.get
     addresses = _addresses(values, defects)
     content_type = _content_type(get("content-type", "")[:512].partition(";")[0])
@@ -93,20 +105,6 @@ def headers_of(block: Block, defects: Defects) -> Headers:
         header_bytes=block.body_start,
         defects=defects.as_tuple(),
     )
-
-
-def _joined_addresses(fields: list[Field], defects: Defects) -> dict[str, str]:
-    """RFC 5322 allows one field of each; two say more than one."""
-    joined: dict[str, str] = {}
-    for name, value in fields:
-        if name not in _ADDRESS_FIELDS:
-            continue
-        if name in joined:
-            joined[name] += ", " + value
-            defects.add("repeated_field", name)
-        else:
-            joined[name] = value
-    return joined
 
 
 def _addresses(values: dict[str, str], defects: Defects) -> dict[str, tuple[Address, ...]]:
