@@ -12,7 +12,7 @@ from archiver.mail.embedded import take_files
 from archiver.mail.fields import Block
 from archiver.mail.flowed import unflow
 from archiver.mail.headers import Headers, headers_of
-from archiver.mail.html_text import html_to_text
+from archiver.mail.html_text import Html
 from archiver.mail.marks import Mark, MarkedText, Span
 from archiver.mail.parts import Part
 from archiver.mail.pgp import ENCRYPTED_TEXT, SIGNED_TEXT, unwrap_signed
@@ -38,6 +38,8 @@ class _Alternatives:
 
     plain: list[str] = field(default_factory=list)
     html: list[str] = field(default_factory=list)
+    marked: list[MarkedText] = field(default_factory=list)  # the plain ones
+    from_html: list[Html] = field(default_factory=list)  # unless the plain ones say enough
 
 
 @dataclass(slots=True)
@@ -187,6 +189,22 @@ class Body:
             pieces += group.html or [f"<pre>{html_module.escape(text)}</pre>" for text in group.plain if text.strip()]
         return "\n".join(pieces)
 
+    def mark_plain(self) -> None:
+        for groups in self._texts.values():
+            for group in groups.values():
+                group.marked = [mark_quotes(text) if SIGNED_TEXT not in text else unwrap_signed(text) for text in group.plain]
+
+    def wanted_html(self) -> list[Html]:
+        """HTML that says more than its plain form; to be read before the text is asked for."""
+        wanted: list[Html] = []
+        for message, groups in self._texts.items():
+            for group in groups.values():
+                if group.html and _plain_length(group) <= _STUB_CHARS:
+                    may_quote = self.is_reply or message >= 0
+                    group.from_html = [Html(html, self.defects, may_quote) for html in group.html]
+                    wanted += group.from_html
+        return wanted
+
     def text(self) -> MarkedText:
         """The text of the message, then that of the messages inside it, marked as nested."""
         pieces: list[str] = []
@@ -219,22 +237,22 @@ class Body:
             people = ", ".join(map(str, headers.from_ + headers.recipients))
             texts.append(MarkedText("\n".join(line for line in (headers.subject, people) if line)))
         for group in self._texts.get(message, {}).values():
-            texts += _best(group, self.defects, may_quote=self.is_reply or message >= 0)
+            texts += _best(group)
         if message == -1:
             texts += [MarkedText(event.as_text()) for event in self.events]
         return [marked for marked in texts if marked.text]
 
 
-def _best(group: _Alternatives, defects: Defects, *, may_quote: bool) -> list[MarkedText]:
+def _plain_length(group: _Alternatives) -> int:
+    return sum(len(marked.text.strip()) for marked in group.marked)
+
+
+def _best(group: _Alternatives) -> list[MarkedText]:
     """The plain form, unless it says much less than the HTML."""
-    plain = [mark_quotes(text) if SIGNED_TEXT not in text else unwrap_signed(text) for text in group.plain]
-    if not group.html:
-        return plain
-    length = sum(len(marked.text.strip()) for marked in plain)
-    if length > _STUB_CHARS:
-        return plain
-    html = [html_to_text(text, defects, may_quote=may_quote) for text in group.html]
-    return html if sum(len(marked.text) for marked in html) > length or not plain else plain
+    if not group.from_html:
+        return group.marked
+    html = [one.text for one in group.from_html]
+    return html if sum(len(marked.text) for marked in html) > _plain_length(group) or not group.marked else group.marked
 
 
 def _decoded_html(content: bytes, charset: str, defects: Defects) -> str:

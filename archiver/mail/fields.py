@@ -51,10 +51,6 @@ class Block:
     body_start: int
     bare_cr: bool = False  # lines end with CR alone
 
-    def values(self) -> dict[str, str]:
-        """By name; the first of several wins."""
-        return dict(reversed(self.fields))
-
 
 def split_block(raw: bytes, defects: Defects, *, start: int = 0, end: int = -1, limit: int = limits.HEADER_BYTES) -> Block:
     """Reads the header block of raw[start:end], looking at no more than `limit` bytes of it. Never raises."""

@@ -1,8 +1,10 @@
 """Text from HTML: words intact, blocks on lines of their own, links as text, hidden and quoted passages marked."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from resiliparse.extract.html2text import extract_plain_text
 
@@ -51,10 +53,42 @@ _VOID = frozenset(
 )
 
 
-def html_to_text(html: str, defects: Defects, *, may_quote: bool = True) -> MarkedText:
+@dataclass(slots=True)
+class Html:
+    """HTML whose text is wanted, and then that text."""
+
+    html: str
+    defects: Defects
+    may_quote: bool = True
+    text: MarkedText = EMPTY
+
+
+class _Prepared(NamedTuple):
+    html: str
+    is_soup: bool
+    has_signs: bool
+
+
+def html_to_text(html: str, defects: Defects) -> MarkedText:
     """The text of an HTML document. Linear in its size, apart from what the parser needs for the depth that is left."""
+    wanted = Html(html, defects)
+    read_html((wanted,))
+    return wanted.text
+
+
+def read_html(wanted: Sequence[Html]) -> None:
+    """Finds the texts of several, step by step as `message.read_messages` does: much of the time is spent in here."""
+    prepared = [_prepared(one) for one in wanted]
+    texts = [soup_to_text(one.html) if one.is_soup else _extracted(one.html) for one in prepared]
+    for one, text, source in zip(wanted, texts, prepared, strict=True):
+        one.text = _marked(text, source.has_signs)
+
+
+def _prepared(wanted: Html) -> _Prepared:
+    """What can be given to the extraction."""
+    html = wanted.html
     if len(html) > limits.HTML_BYTES:
-        defects.add("html_too_large")
+        wanted.defects.add("html_too_large")
         html = html[: limits.HTML_BYTES]
     if "\0" in html or _SIGN in html:
         html = html.replace("\0", "").replace(_SIGN, "")
@@ -62,22 +96,25 @@ def html_to_text(html: str, defects: Defects, *, may_quote: bool = True) -> Mark
     is_soup = tags > _SOUP_TAGS
     if not is_soup:
         html = cap_nesting(html, tags)
-    regions = sorted(_regions(html, may_quote))
+    regions = sorted(_regions(html, wanted.may_quote))
     if regions:
         html = _with_signs(html, regions)
     if tags > _MANY_ITEMS and html.count("<li") + html.count("<LI") > _MANY_ITEMS:
         html = _LIST.sub(r"<\1div", html)  # indenting long lists takes quadratic time
-    text = soup_to_text(html) if is_soup else _extracted(html)
+    if not is_soup:
+        html = _CELL_END.sub(" </t", html)  # the extraction glues cells that follow each other together
+    return _Prepared(html, is_soup, bool(regions))
+
+
+def _marked(text: str, has_signs: bool) -> MarkedText:
     if not text:
         return EMPTY
     if "\n\n\n" in text or "\n \n" in text or "\xa0\n" in text:
         text = _BLANK_LINES.sub("\n\n", text)
-    return stripped(_without_signs(text) if regions else MarkedText(text))
+    return stripped(_without_signs(text) if has_signs else MarkedText(text))
 
 
 def _extracted(html: str) -> str:
-    # Cells that follow each other are glued together by the extraction.
-    html = _CELL_END.sub(" </t", html)
     text: str = extract_plain_text(
         html, preserve_formatting=True, main_content=False, links=True, alt_texts=True, list_bullets=False
     )

@@ -18,6 +18,7 @@ from archiver.mail.words import field_bytes
 _GUESSED_BOUNDARY = re.compile(rb"(?:\A|\n)--([^\s-][^\r\n]{0,200}?)[ \t]*\r?\n(?:Content-|\r?\n)", re.IGNORECASE)
 _NESTED = frozenset({"message/rfc822", "message/global", "message/news"})
 _SMIME = frozenset({"application/pkcs7-mime", "application/x-pkcs7-mime"})
+_DESCRIBING = frozenset({"content-type", "content-disposition", "content-transfer-encoding", "content-id"})
 _HEAD_BYTES = 512
 _IDENTITY = frozenset({"", "7bit", "8bit", "binary"})
 
@@ -188,7 +189,7 @@ def _before_line_end(buffer: bytes, start: int, at: int) -> int:
 
 
 def _described(block: Block, defects: Defects) -> tuple[Parametrised, Parametrised, str, str]:
-    values = block.values()
+    values = {name: value for name, value in reversed(block.fields) if name in _DESCRIBING}  # the first of several wins
     content_type = parse_parameters(values["content-type"], defects) if "content-type" in values else NOTHING
     disposition = parse_parameters(values["content-disposition"], defects) if "content-disposition" in values else NOTHING
     encoding = content_id = ""

@@ -20,9 +20,9 @@ _WROTE = re.compile(
 _ATTRIBUTION_CHARS = 400
 # A reply in the manner of Outlook: everything below is another mail.
 _ORIGINAL = re.compile(
-    r"\n[ \t]*(?:-{2,}[ \t]*(?:Original Message|Original-Nachricht|Ursprüngliche Nachricht|Weitergeleitete Nachricht"
+    r"\n[ \t]*(?:-{2,}+[ \t]*(?:Original Message|Original-Nachricht|Ursprüngliche Nachricht|Weitergeleitete Nachricht"
     r"|Forwarded message|Forwarded by [^\n]{1,100}?|Message d'origine|Message original|Mensaje original|Messaggio originale"
-    r"|Oorspronkelijk bericht|Mensagem original|Original Appointment|Исходное сообщение)[ \t]*-{2,}|_{20,})[ \t]*(?=\n)"
+    r"|Oorspronkelijk bericht|Mensagem original|Original Appointment|Исходное сообщение)[ \t]*-{2,}+|_{20,}+)[ \t]*(?=\n)"
 )
 _HEADER_BLOCK = re.compile(
     r"\n[ \t]*(?=[*FVDOО])\*?(?:From|Von|De|Da|Van|Från|Fra|Od|От)\*?[ \t]?:[^\n]+"
@@ -37,11 +37,13 @@ _SENT_FROM = re.compile(
     r"|Verstuurd vanaf mijn [^\n]{2,40}|Skickat från min [^\n]{2,40}|Отправлено с [^\n]{2,40})(?=\n|\Z)"
 )
 _SIGNATURE_LINES = 30
-# Most texts have nothing of it, and one look tells.
-_ANY = re.compile(
-    r"\n[ \t]{0,3}(?=[>*FVDOОSGEI_-])(?:>|--|____|\*?(?:From|Von|De|Da|Van|Från|Fra|Od|От)\*?[ \t]?:|Sent from|Get Outlook"
-    r"|Von meinem|Envoyé de|Enviado|Inviato|Verstuurd|Skickat|Отправлено)"
+# Most texts have nothing of it, and one look tells; of the others, few have what begins with a word.
+_BY_WORD = (
+    r"\*?(?:From|Von|De|Da|Van|Från|Fra|Od|От)\*?[ \t]?:|Sent from|Get Outlook"
+    r"|Von meinem|Envoyé de|Enviado|Inviato|Verstuurd|Skickat|Отправлено"
 )
+_ANY = re.compile(rf"\n[ \t]{{0,3}}(?=[>*FVDOОSGEI_-])(?:>|--|____|{_BY_WORD})")
+_ANY_BY_WORD = re.compile(rf"\n[ \t]*+(?=[*FVDOОSGEI])(?:{_BY_WORD})")
 
 _Range = tuple[int, int]
 
@@ -53,15 +55,16 @@ def mark_quotes(text: str) -> MarkedText:
     padded = f"\n{text}"
     if _ANY.search(padded) is None:
         return MarkedText(text)
-    quotes = _merged(sorted(_quotes(padded)))
+    by_word = _ANY_BY_WORD.search(padded) is not None
+    quotes = _merged(sorted(_quotes(padded, by_word)))
     spans = [Span(start, end, Mark.QUOTE) for start, end in quotes]
-    signatures = [Span(start, end, Mark.SIGNATURE) for start, end in _signatures(padded, quotes)]
+    signatures = [Span(start, end, Mark.SIGNATURE) for start, end in _signatures(padded, quotes, by_word)]
     if signatures:
         spans = sorted(spans + signatures)
     return MarkedText(text, tuple(spans[: limits.SPANS]))
 
 
-def _quotes(padded: str) -> Iterator[_Range]:
+def _quotes(padded: str, by_word: bool) -> Iterator[_Range]:
     length = len(padded) - 1
     if ">" in padded:
         for lines in _QUOTED_LINES.finditer(padded):
@@ -70,7 +73,7 @@ def _quotes(padded: str) -> Iterator[_Range]:
     starts = []
     if ("---" in padded or "____" in padded) and (original := _ORIGINAL.search(padded)) is not None:
         starts.append(original.start())
-    if (block := _HEADER_BLOCK.search(padded)) is not None:
+    if by_word and (block := _HEADER_BLOCK.search(padded)) is not None:
         starts.append(block.start())
     if starts:
         yield min(starts), length
@@ -103,7 +106,7 @@ def _merged(spans: list[_Range]) -> list[_Range]:
     return merged
 
 
-def _signatures(padded: str, quotes: list[_Range]) -> Iterator[_Range]:
+def _signatures(padded: str, quotes: list[_Range], by_word: bool) -> Iterator[_Range]:
     """From a separator that is not quoted to the next quote or the end, if it is short enough to be a signature."""
     length, after = len(padded) - 1, 0
     if "\n--" in padded:
@@ -115,7 +118,7 @@ def _signatures(padded: str, quotes: list[_Range]) -> Iterator[_Range]:
             if padded.count("\n", start + 1, end + 1) <= _SIGNATURE_LINES:
                 yield start, end
                 after = end
-    for found in _SENT_FROM.finditer(padded):
+    for found in _SENT_FROM.finditer(padded) if by_word else ():
         if found.start() >= after and not _within(quotes, found.start()):
             yield found.start(), found.end() - 1
 

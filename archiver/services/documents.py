@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 from uuid import UUID
 
 import orjson
@@ -13,11 +13,11 @@ from sqlalchemy import Engine
 from archiver.extract.extraction import Page
 from archiver.logs import get_logger
 from archiver.mail.attachments import Attachment
-from archiver.mail.message import PARSER_VERSION
+from archiver.mail.message import PARSER_VERSION, SIDE_BY_SIDE
 from archiver.models.states import SearchState, TextState
 from archiver.search.document import Copy, FileText, Inputs, Person, build_document
 from archiver.services import batch_sql, indexing_sql
-from archiver.services.stored_mail import MailReader, StoredMail
+from archiver.services.stored_mail import MailReader, OpenedMail, StoredMail
 from archiver.services.texts import KnownText, known_texts, read_pages
 from archiver.store.archive import Archive
 from archiver.store.errors import StoreError, StoreUnavailable
@@ -34,9 +34,12 @@ _SIGNATURES = frozenset(
 
 _IN_MEMORY = 200
 """So many messages are held at once."""
+_SIDE_BY_SIDE_BYTES = 4 << 20
+"""Of messages that are parsed together: their texts take several times as much meanwhile."""
 
 log = get_logger("indexing")
 
+P = ParamSpec("P")
 T = TypeVar("T")
 Row = Any
 """Of indexing_sql: a message with its place in the packs."""
@@ -97,16 +100,8 @@ class DocumentMaker:
         copies: Mapping[UUID, Sequence[Copy]],
     ) -> Iterator[Ready | Unreadable]:
         mails: dict[UUID, StoredMail] = {}
-        for row in rows:
-            try:
-                mails[row.id] = self.mail.read(bytes(row.sha256), _place(row))
-            except StoreUnavailable:
-                raise
-            except StoreError as error:
-                yield Unreadable(row, f"the bytes can't be read: {error}")
-            except Exception as error:
-                log.exception("mail_unreadable", message=str(row.id))
-                yield Unreadable(row, f"the mail can't be read: {type(error).__name__}")
+        for group in side_by_side(rows):
+            yield from self._read(group, mails)
         texts = self._texts(mails)
         if extract is not None:
             unread = _unread(mails, texts)
@@ -124,6 +119,28 @@ class DocumentMaker:
             except Exception as error:
                 log.exception("document_failed", message=str(row.id))
                 yield Unreadable(row, f"no document can be made of it: {type(error).__name__}")
+
+    def _read(self, rows: Sequence[Row], mails: dict[UUID, StoredMail]) -> Iterator[Unreadable]:
+        """Puts the mail of the rows into `mails`, and gives those that can't be read."""
+        opened: dict[UUID, OpenedMail] = {}
+        for row in rows:
+            mail = _attempt(row, self.mail.open, bytes(row.sha256), _place(row))
+            if isinstance(mail, Unreadable):
+                yield mail
+            else:
+                opened[row.id] = mail
+        try:
+            mails.update(zip(opened, self.mail.parse(list(opened.values())), strict=True))
+            return
+        except Exception as error:  # noqa: BLE001  (of one of them: each by itself shows which)
+            log.debug("not_read_side_by_side", error=type(error).__name__)
+        for row in rows:
+            if row.id in opened:
+                read = _attempt(row, self.mail.parse, [opened[row.id]])
+                if isinstance(read, Unreadable):
+                    yield read
+                else:
+                    mails[row.id] = read[0]
 
     def _texts(self, mails: Mapping[UUID, StoredMail]) -> dict[bytes, KnownText]:
         hashes = {attachment.sha256 for mail in mails.values() for attachment in mail.message.attachments}
@@ -176,6 +193,33 @@ class DocumentMaker:
         state = SearchState.BODY if is_waiting else SearchState.PARTIAL if reasons else SearchState.FULL
         attachments = None if row.parser_version == PARSER_VERSION else _attachment_rows(row.id, message.attachments)
         return Ready(row, thread_id, _json(document), state, reasons, message.has_attachments, attachments)
+
+
+def side_by_side(rows: Sequence[Row]) -> Iterator[list[Row]]:
+    """Groups to be parsed together: not too many messages, nor too large ones, and one in any case."""
+    group: list[Row] = []
+    size = 0
+    for row in rows:
+        if group and (len(group) == SIDE_BY_SIDE or size + row.size_bytes > _SIDE_BY_SIDE_BYTES):
+            yield group
+            group, size = [], 0
+        group.append(row)
+        size += row.size_bytes
+    if group:
+        yield group
+
+
+def _attempt(row: Row, read: Callable[P, T], *given: P.args, **named: P.kwargs) -> T | Unreadable:
+    """A mail that can't be read must not hold up the others; a store that does not answer holds up all."""
+    try:
+        return read(*given, **named)
+    except StoreUnavailable:
+        raise
+    except StoreError as error:
+        return Unreadable(row, f"the bytes can't be read: {error}")
+    except Exception as error:
+        log.exception("mail_unreadable", message=str(row.id))
+        return Unreadable(row, f"the mail can't be read: {type(error).__name__}")
 
 
 def has_text_of_its_own(attachment: Attachment) -> bool:

@@ -254,7 +254,7 @@ class Indexer:
         with self._engine.begin() as connection:
             hold_threads(connection)
             done = _write_arrived(connection, lease, arrived) | _write_failed(connection, lease, unreadable)
-            lost = sorted(set(lease.ids) - done)
+            lost = sorted({row.id for row in lease.rows} - done)
             if load_indexes(connection).ids != lease.indexes.ids:  # a reindex has begun or ended meanwhile
                 lost = lease.ids
             gone = set(lost) - {row.id for row in batch_sql.run(connection, indexing_sql.RAISE, ids=lost)} if lost else set()
@@ -350,8 +350,8 @@ def within(rows: Sequence[Row]) -> list[Row]:
     return list(rows)
 
 
-def _place(row: Row) -> tuple[str, int]:
-    return str(row.pack_id), row.position or 0
+def _place(row: Row) -> tuple[int, int]:
+    return (row.pack_id.int, row.position) if row.pack_id is not None else (0, 0)
 
 
 def _light(ready: Ready) -> Ready:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from archiver.mail.message import Message, read_message
+from archiver.mail.message import Message, read_message, read_messages
 from archiver.mail.tnef import is_tnef
 from archiver.store.archive import Archive
 from archiver.store.errors import LostPack
@@ -38,6 +38,16 @@ class StoredMail:
     """The SHA-256 of attachments whose content is not at hand in `message`, but as a part in the archive."""
 
 
+@dataclass(frozen=True, slots=True)
+class OpenedMail:
+    """What the parser gets to see of a message."""
+
+    sha256: bytes
+    raw: bytes
+    left_out: dict[bytes, int]
+    """Files of which only the hash stands in `raw`: SHA-256 and length."""
+
+
 class MailReader:
     """For one thread, and best used in pack order: what was read last is kept."""
 
@@ -45,18 +55,24 @@ class MailReader:
         self._frames = archive.frames
         self._objects = CachingReader(archive.frames, archive.objects)
 
-    def read(self, sha256: bytes, place: Place | None) -> StoredMail:
+    def open(self, sha256: bytes, place: Place | None) -> OpenedMail:
         """Raises StoreError if the bytes are not what they were."""
         frame = self._open(sha256, place)
-        if not frame.is_recipe:
-            return StoredMail(read_message(frame.bytes()), frozenset())
         data = frame.bytes()
+        if not frame.is_recipe:
+            return OpenedMail(sha256, data, {})
         recipe, at = Recipe.decode(data)
-        raw, left_out = self._assemble(recipe, data, at)
-        message = read_message(raw)
-        if left_out and len(raw) <= _WHOLE_BYTES and _holds_nested(message):
-            return StoredMail(read_message(self._objects.read(sha256)), frozenset())  # its hash is that of all its bytes
-        return _with_parts(message, left_out)
+        return OpenedMail(sha256, *self._assemble(recipe, data, at))
+
+    def parse(self, opened: Sequence[OpenedMail]) -> list[StoredMail]:
+        """Best done for `message.SIDE_BY_SIDE` at once."""
+        messages = read_messages([mail.raw for mail in opened])
+        return [self._stored(mail, message) for mail, message in zip(opened, messages, strict=True)]
+
+    def _stored(self, mail: OpenedMail, message: Message) -> StoredMail:
+        if mail.left_out and len(mail.raw) <= _WHOLE_BYTES and _holds_nested(message):
+            return StoredMail(read_message(self._objects.read(mail.sha256)), frozenset())  # its hash is that of all its bytes
+        return _with_parts(message, mail.left_out)
 
     def remember(self, part: bytes, place: Place) -> None:
         """Where a part lies, so that it need not be looked for."""

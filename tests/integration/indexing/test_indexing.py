@@ -170,6 +170,20 @@ def test_a_message_that_can_not_be_read_is_named_and_the_others_go_on(at: IndexW
     assert "can't be read" in at.value("SELECT reason FROM dead_letters")
 
 
+def test_a_message_that_fails_beside_others_fails_alone(at: IndexWorld) -> None:
+    """That a file of it is gone shows when the mail inside it has to be read as a whole: after all of them were opened."""
+    outer = b"Message-ID: <outer@example.org>\r\nFrom: a@example.org\r\nContent-Type: message/rfc822\r\n\r\n"
+    broken = outer + with_file(0, bytes(range(256)) * 200, "a.pdf", "application/pdf")
+    at.put(mail(1), broken, mail(2))
+    with at.engine.begin() as connection:
+        assert connection.exec_driver_sql("DELETE FROM objects WHERE kind = 'part'").rowcount == 1
+    counts = at.index()
+    assert (counts.indexed, counts.failed) == (2, 1)
+    assert set(at.documents()) == {id_of(mail(1)), id_of(mail(2))}
+    assert at.value("SELECT search_state FROM messages WHERE id = :id", id=id_of(broken)) == "failed"
+    assert "can't be read" in at.value("SELECT reason FROM dead_letters")
+
+
 def test_without_the_search_server_nothing_is_lost_and_nobody_waits_for_leases(at: IndexWorld) -> None:
     at.put(*(mail(number) for number in range(20)))
     at.index()
@@ -233,8 +247,10 @@ def test_mail_read_without_its_files_means_the_same(at: IndexWorld, corpus: Path
     at.put(*messages)
     reader = MailReader(at.archive)
     left_out = 0
-    for data in set(messages):
-        whole, stored = read_message(data), reader.read(sha256_of(Memory(data)), None)
+    distinct = list(dict.fromkeys(messages))
+    opened = [reader.open(sha256_of(Memory(data)), None) for data in distinct]
+    for data, stored in zip(distinct, reader.parse(opened), strict=True):
+        whole = read_message(data)
         left_out += len(stored.parts)
         assert stored.message.text == whole.text
         assert stored.message.defects == whole.defects

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from archiver.mail import limits
 from archiver.mail.marks import unmarked
-from archiver.mail.message import read_message
+from archiver.mail.message import read_message, read_messages
 
 MAIL_FOLDERS = ("torture", "real", "bounces", "mbox", "stores", "reply-bodies", "msg", "attachments")
 SECONDS = 0.5
@@ -41,6 +41,20 @@ def test_each_file_of_the_corpus_is_read_in_time(corpus: Path) -> None:
         message.text.encode("utf-8", "surrogatepass")
         count += 1
     assert count > 2500
+
+
+def test_messages_read_side_by_side_do_not_mix(corpus: Path) -> None:
+    """Good mail and mail made to break parsers, in turns: each is what it is by itself."""
+    odd = [path.read_bytes() for path in corpus_files(corpus, "torture", "bounces")]
+    real = [path.read_bytes() for path in itertools.islice(corpus_files(corpus, "real"), len(odd))]
+    raws = [b"", *itertools.chain.from_iterable(zip(odd, real, strict=True))]
+    together = read_messages(raws)
+    assert len(together) == len(raws)
+    for raw, message in zip(raws, together, strict=True):
+        alone = read_message(raw)
+        assert message == alone
+        assert [one.content for one in message.attachments] == [one.content for one in alone.attachments]
+    assert read_messages([]) == []
 
 
 def _is_well_formed(message: EmailMessage) -> bool:

@@ -1,0 +1,31 @@
+"""How messages are put together to be parsed: many small ones, few large ones, each once and in order."""
+
+from typing import NamedTuple
+
+import pytest
+
+from archiver.mail.message import SIDE_BY_SIDE
+from archiver.services.documents import side_by_side
+
+
+class Row(NamedTuple):
+    size_bytes: int
+
+
+@pytest.mark.parametrize(
+    ("sizes", "groups"),
+    [
+        ([], []),
+        ([10], [1]),
+        ([10] * SIDE_BY_SIDE, [SIDE_BY_SIDE]),
+        ([10] * (2 * SIDE_BY_SIDE + 3), [SIDE_BY_SIDE, SIDE_BY_SIDE, 3]),
+        ([3 << 20, 1 << 20, 1 << 20], [2, 1]),
+        ([10, 100 << 20, 10, 10], [1, 1, 2]),
+        ([100 << 20, 100 << 20], [1, 1]),
+    ],
+)
+def test_groups_are_bounded_in_number_and_in_bytes(sizes: list[int], groups: list[int]) -> None:
+    rows = [Row(size) for size in sizes]
+    found = list(side_by_side(rows))
+    assert [len(group) for group in found] == groups
+    assert [row for group in found for row in group] == rows
