@@ -193,7 +193,7 @@ def test_one_message_that_graph_cannot_give_is_a_dead_letter_and_heals(box: Box)
 
 
 def test_token_expires_in_the_middle_of_a_page(box: Box) -> None:
-    box.server.control(trouble={"token_calls": 5})
+    box.server.control(trouble={"token_calls": 3})
     held = box.sync()
     assert len(held.hashes) == 30
     assert held.failed == set()
@@ -251,6 +251,7 @@ def test_a_link_to_another_server_is_not_followed(box: Box) -> None:
 
 
 def test_a_stop_ends_between_messages_with_what_is_there(box: Box) -> None:
+    box.do("change", 10, attached=True)  # so that it comes by itself
     box.server.control(trouble={"hang_at": "/immutable-10/"})
     connector = box.connect()
     batches = connector.fetch(box.ref, {}, box.held.known)
