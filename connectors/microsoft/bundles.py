@@ -84,7 +84,7 @@ class Bundles:
     def fetch(self, base: str, keys: Sequence[str]) -> Bundle:
         keys = keys[: self._graph.turns_at_hand(len(keys))]
         try:
-            answers = self._graph.batch([message_path(base, key) for key in keys], MAIL, IMMUTABLE, _ANSWER_BYTES)
+            answers = self._graph.one_batch([message_path(base, key) for key in keys], MAIL, IMMUTABLE, _ANSWER_BYTES)
         except Throttled:
             raise
         except (Refused, ConnectorError) as error:  # single requests tell what it is

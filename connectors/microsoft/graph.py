@@ -125,13 +125,20 @@ class Graph:
             yield from page.get("value") or ()
             link = page.get("@odata.nextLink")
 
-    def batch(self, addresses: Sequence[str], permission: str, prefer: str = "", most_bytes: int = _ANSWER_BYTES) -> list[Sub]:
-        """Up to 20 requests in one call, answered in our order. Each counts as a request; a refusal is its own affair."""
+    def batch(self, addresses: Sequence[str], permission: str, prefer: str = "") -> list[Sub]:
+        """Up to 20 requests, in as few calls as can be, answered in our order. A refusal of one of them is its own affair;
+        where there are no batches, none of them has an answer."""
         step = BATCH_REQUESTS if self.at_once >= AT_ONCE else self.at_once
         stretches = [addresses[start : start + step] for start in range(0, len(addresses), step)]
-        return [answer for stretch in stretches for answer in self._batch(stretch, permission, prefer, most_bytes)]
+        try:
+            return [answer for stretch in stretches for answer in self.one_batch(stretch, permission, prefer)]
+        except Refused:
+            return [_sub(None)] * len(addresses)
 
-    def _batch(self, addresses: Sequence[str], permission: str, prefer: str, most_bytes: int) -> list[Sub]:
+    def one_batch(
+        self, addresses: Sequence[str], permission: str, prefer: str = "", most_bytes: int = _ANSWER_BYTES
+    ) -> list[Sub]:
+        """One call. Each request in it counts as one. Raises Refused if it is refused as a whole."""
         headers = {"Prefer": prefer} if prefer else {}
         requests: list[dict[str, Json]] = [
             {"id": str(number), "method": "GET", "url": self._relative(address), "headers": headers}
