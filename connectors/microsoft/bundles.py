@@ -26,8 +26,8 @@ _LOST_CHARACTER = "\N{REPLACEMENT CHARACTER}".encode()
 """Stands for bytes that somebody could not read as UTF-8. A message may have it by itself; fetched singly it is certain."""
 _FROM_URL_SAFE = str.maketrans("-_", "+/")
 
-_TRIED_OUT: dict[str, bool] = {}
-"""By this process, for each server: whether it gives the right bytes."""
+_TRIED_OUT: dict[str, int] = {}
+"""By this process, for each server: how many messages a bundle may have. None, if it does not give the right bytes."""
 
 
 def message_path(base: str, key: str) -> str:
@@ -49,13 +49,14 @@ class Bundles:
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self._most = BATCH_REQUESTS if graph.at_once >= AT_ONCE else graph.at_once
+        """Fewer after an answer that was too large."""
         self._lock = threading.Lock()
         self._samples: dict[str, bytes] = {}
 
     @property
     def most(self) -> int:
         """Messages in one; below 2 there are none."""
-        return self._most if _TRIED_OUT.get(self._graph.root) else 0
+        return min(self._most, _TRIED_OUT.get(self._graph.root, 0))
 
     def try_out(self, base: str, key: str, content: bytes) -> None:
         """With a small message as it came singly: when there are enough of them, they are asked for once more."""
@@ -77,9 +78,9 @@ class Bundles:
         bundle = self.fetch(base, list(samples))
         came = [(content, sample) for content, sample in zip(bundle.contents, samples.values(), strict=False) if content]
         if any(content != sample for content, sample in came):
-            self._end()
+            self._allow(0)
         elif came:
-            _TRIED_OUT.setdefault(self._graph.root, True)
+            _TRIED_OUT.setdefault(self._graph.root, BATCH_REQUESTS)
 
     def fetch(self, base: str, keys: Sequence[str]) -> Bundle:
         keys = keys[: self._graph.turns_at_hand(len(keys))]
@@ -89,27 +90,33 @@ class Bundles:
             raise
         except (Refused, ConnectorError) as error:  # single requests tell what it is
             if isinstance(error, Refused) and error.status not in _TOO_LARGE:
-                self._end()
+                self._allow(0)
             self._most //= 2
             return Bundle([None] * len(keys))
-        pauses = [answer.headers for answer in answers if answer.is_throttled]
-        return Bundle(
-            [self._content(answer) for answer in answers],
-            frozenset(key for key, answer in zip(keys, answers, strict=True) if answer.is_gone),
-            self._graph.throttled(max(pauses, key=lambda headers: pause_asked_for(headers, 0.0))) if pauses else None,
-        )
+        contents = [self._content(answer) for answer in answers]
+        gone = frozenset(key for key, answer in zip(keys, answers, strict=True) if answer.is_gone)
+        return Bundle(contents, gone, self._pause(answers))
+
+    def _pause(self, answers: Sequence[Sub]) -> Throttled | None:
+        """There is a report that more than four are too many (2022), though Microsoft says that it works on four at once."""
+        asked = [answer.headers for answer in answers if answer.is_throttled]
+        if not asked:
+            return None
+        if len(answers) > AT_ONCE:
+            self._allow(AT_ONCE)
+        return self._graph.throttled(max(asked, key=lambda headers: pause_asked_for(headers, 0.0)))
 
     def _content(self, answer: Sub) -> bytes | None:
         if answer.status != 200:
             return None
         content = decoded(answer.text)
         if not content:
-            self._end()
+            self._allow(0)
         return content if content and _LOST_CHARACTER not in content else None
 
-    def _end(self) -> None:
-        """No more of them from this server, as long as this process lives."""
-        _TRIED_OUT[self._graph.root] = False
+    def _allow(self, most: int) -> None:
+        """No larger ones from this server, as long as this process lives."""
+        _TRIED_OUT[self._graph.root] = min(most, _TRIED_OUT.get(self._graph.root, most))
 
 
 def decoded(text: str) -> bytes | None:

@@ -147,7 +147,10 @@ class Server:
         return parts
 
     def _batch(self, parts: list[Asked]) -> dict[str, Any]:
-        responses = [answer for part in parts if (answer := self._part(part))]
+        most = self.trouble.get("most_in_batch", len(parts))
+        busy = {"status": 429, "headers": {"Retry-After": "0.01"}, "body": _error("ApplicationThrottled", "MailboxConcurrency")}
+        responses = [answer for part in parts[:most] if (answer := self._part(part))]
+        responses += [{"id": part.id, **busy} for part in parts[most:]]
         return {"responses": list(reversed(responses))}  # in any order, as Graph does
 
     def _part(self, asked: Asked) -> dict[str, Any] | None:

@@ -192,6 +192,15 @@ def test_each_part_throttled_once_does_not_turn_in_circles(tried: Box) -> None:
     assert tried.server.calls()["downloads"] == MESSAGES
 
 
+def test_a_server_that_takes_four_at_most_gets_four(tried: Box) -> None:
+    tried.server.control(trouble={"most_in_batch": 4})
+    with pytest.raises(Throttled):
+        tried.sync()
+    assert MESSAGES < len(tried.held.given) < 2 * MESSAGES
+    assert tried.sync().hashes == everything(tried), "without another pause"
+    assert tried.server.calls()["downloads"] == together(tried) == MESSAGES
+
+
 @pytest.mark.parametrize(("status", "bundles"), [(400, 3), (403, 12), (413, 12), (502, 40)])
 def test_a_bundle_that_is_refused_as_a_whole(tried: Box, status: int, bundles: int) -> None:
     tried.server.control(trouble={"fail": {"bundle": [status, "", 99]}})
