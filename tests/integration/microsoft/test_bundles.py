@@ -203,14 +203,19 @@ def test_a_server_that_takes_four_at_most_gets_four(tried: Box) -> None:
     assert tried.server.calls()["downloads"] == together(tried) == MESSAGES
 
 
-@pytest.mark.parametrize(("status", "bundles"), [(400, 3), (403, 12), (413, 12), (502, 40)])
-def test_a_bundle_that_is_refused_as_a_whole(tried: Box, status: int, bundles: int) -> None:
+@pytest.mark.parametrize(("status", "is_final"), [(400, True), (404, True), (403, False), (413, False), (502, False)])
+def test_a_bundle_that_is_refused_as_a_whole(tried: Box, status: int, is_final: bool) -> None:
     tried.server.control(trouble={"fail": {"bundle": [status, "", 99]}})
     assert tried.sync().hashes == everything(tried)
     calls = tried.server.calls()
     assert calls["downloads"] == MESSAGES
     assert together(tried) == 0
-    assert 0 < calls["bundle"] <= bundles, "it gives up soon"
+    assert calls["bundle"] <= 3 * (1 + 2 + 3), "it gives up soon"
+    tried.server.control(trouble={})
+    for _ in range(2):
+        tried.do("add", "id-inbox")
+    tried.sync()
+    assert together(tried) == (0 if is_final else 2), "what is said of bundles as such is remembered"
 
 
 def test_a_bundle_that_is_too_large_is_not_taken_into_memory(tried: Box) -> None:
@@ -265,6 +270,15 @@ def test_dead_letters_make_progress_under_a_small_quota(tried: Box) -> None:
             rounds += 1
         assert rounds < 20
     assert held.hashes == expected(range(MESSAGES + 1))
+
+
+def test_a_pause_among_dead_letters_takes_nothing_away(tried: Box) -> None:
+    keys = [f"immutable-{number}" for number in range(1, 21)]
+    tried.server.control(trouble={"parts": {keys[4]: [429, "ApplicationThrottled", {"Retry-After": "1"}]}})
+    held = Held()
+    with pytest.raises(Throttled):
+        held.store(tried.connect().refetch(tried.ref, keys))
+    assert set(held.given) == set(keys) - {keys[4]}
 
 
 @pytest.mark.parametrize(
