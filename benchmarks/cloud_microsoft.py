@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from pathlib import Path
 
 import psutil
@@ -24,8 +26,9 @@ _AT_ONCE = 8
 
 
 def main() -> None:
-    """Two workers: on two cores one of them would have one core's worth, whatever the other core does."""
-    measure(_microsoft, workers=2, INGESTION_WORKER_CONCURRENCY=str(_AT_ONCE))
+    """Two workers, or CLOUD_WORKERS: one has one core's worth, whatever the other cores do."""
+    workers = int(os.environ.get("CLOUD_WORKERS", "2"))
+    measure(_microsoft, workers, INGESTION_WORKER_CONCURRENCY=str(_AT_ONCE))
 
 
 def _microsoft(place: Path, environment: dict[str, str], engine: Engine, workers: Workers, mailboxes: int) -> None:
@@ -38,10 +41,10 @@ def _microsoft(place: Path, environment: dict[str, str], engine: Engine, workers
         name = f"microsoft {mailboxes}"
         source = sources.add(engine, keyring, QuietContext(), "microsoft", name, server.settings, server.secrets)
         server.control(forget="counts")
-        everything = Workers(psutil.Process().children(recursive=True))
-        before, before_all = workers.seconds, everything.seconds
+        before, before_all = workers.seconds, _seconds_of_all()
         run = sync(engine, source)
-        spent, spent_by_all, seen = workers.seconds - before, everything.seconds - before_all, server.seen()
+        spent, after_all, seen = workers.seconds - before, _seconds_of_all(), server.seen()
+        spent_by_all = sum(seconds - before_all.get(process, 0.0) for process, seconds in after_all.items())
         assert run.archived == messages * mailboxes, run
         allowed = _PER_MINUTE / 60 * mailboxes
         what = f"Microsoft, {mailboxes} mailbox{'es' if mailboxes > 1 else ''}"
@@ -49,7 +52,7 @@ def _microsoft(place: Path, environment: dict[str, str], engine: Engine, workers
         figure(f"{what}: of what the limit allows", 100 * run.archived / run.seconds / allowed, "%", "≥ 80")
         figure(f"{what}: API calls per message", _requests(seen["calls"]) / run.archived, "", "≤ 1.1")
         figure(f"{what}: refused, or more than 4 at once", sum(seen["violations"].values()), "calls", "0")
-        figure(f"{what}: CPU time per message, both workers", 1000 * spent / run.archived, "ms")
+        figure(f"{what}: CPU time per message, {len(workers.processes)} workers", 1000 * spent / run.archived, "ms")
         figure(f"{what}: … with the servers, the emulating one too", 1000 * spent_by_all / run.archived, "ms", _most(allowed))
         server.control(forget="counts")
         sync(engine, source)
@@ -61,6 +64,16 @@ def _microsoft(place: Path, environment: dict[str, str], engine: Engine, workers
 def _most(allowed: float) -> str:
     """What two cores have for a message, if they are to reach 80 %. On a machine that others use, this is what to look at."""
     return f"≤ {2000 / (0.8 * allowed):.2f}" if allowed > 1000 else ""
+
+
+def _seconds_of_all() -> dict[int, float]:
+    """Processor time of all processes of this benchmark. Some of Postgres' come and go."""
+    found = {}
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            times = process.cpu_times()
+            found[process.pid] = times.user + times.system
+    return found
 
 
 def _requests(calls: dict[str, int]) -> int:

@@ -49,7 +49,7 @@ class Bundles:
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self._most = BATCH_REQUESTS if graph.at_once >= AT_ONCE else graph.at_once
-        """Fewer after an answer that was too large."""
+        """Fewer after an answer that was too large, or none."""
         self._lock = threading.Lock()
         self._samples: dict[str, bytes] = {}
 
@@ -81,6 +81,8 @@ class Bundles:
             self._allow(0)
         elif came:
             _TRIED_OUT.setdefault(self._graph.root, BATCH_REQUESTS)
+        else:
+            self._most //= 2  # so that it is not tried for ever
 
     def fetch(self, base: str, keys: Sequence[str]) -> Bundle:
         keys = keys[: self._graph.turns_at_hand(len(keys))]

@@ -312,7 +312,5 @@ def _sub(answer: Mapping[str, Json] | None) -> Sub:
     if answer is None:
         return Sub(504, {})
     body, status, headers = answer.get("body"), int(answer.get("status") or 504), answer.get("headers")
-    if isinstance(body, str):
-        return Sub(status, {}, body)
-    told = httpx2.Headers(headers) if status != 200 and isinstance(headers, dict) else {}
-    return Sub(status, body if isinstance(body, dict) else {}, "", told)
+    told = httpx2.Headers(headers) if status != 200 and isinstance(headers, dict) else {}  # of a good answer nobody asks
+    return Sub(status, body if isinstance(body, dict) else {}, body if isinstance(body, str) else "", told)

@@ -162,6 +162,8 @@ class Server:
                 return None
             case [int(status), str(code), dict(headers)]:
                 refusal = status, _error(code, "planned"), headers
+            case [int(status), str(text), dict(headers), "text"]:
+                return {"id": asked.id, "status": status, "headers": headers, "body": text}
         if refusal:
             return {"id": asked.id, "status": refusal[0], "headers": refusal[2], "body": refusal[1]}
         answer = self.routes.answer(asked)

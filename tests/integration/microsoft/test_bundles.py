@@ -100,6 +100,13 @@ def test_a_server_that_gives_other_bytes_is_asked_singly(fresh: Box, way: str) -
     assert len(fresh.held.given) == 2 * MESSAGES
 
 
+def test_a_server_that_gives_nothing_together_is_not_asked_for_ever(fresh: Box) -> None:
+    keys = [f"immutable-{number}" for number in range(1, MESSAGES + 1)]
+    fresh.server.control(trouble={"parts": {key: ["missing"] for key in keys}})
+    assert fresh.sync().hashes == everything(fresh)
+    assert fresh.server.calls()["bundle"] == 4
+
+
 @pytest.mark.parametrize("way", ["text", "json", "lines"])
 def test_a_server_that_changes_its_mind_is_asked_singly_from_then_on(tried: Box, way: str) -> None:
     tried.server.control(trouble={"bodies": way})
@@ -165,10 +172,11 @@ def test_one_that_graph_cannot_give_is_a_dead_letter(tried: Box) -> None:
     assert len(held.given) == 2 * MESSAGES - 1
 
 
+@pytest.mark.parametrize("body", [[], ["text"]], ids=["json", "text"])
 @pytest.mark.parametrize("status", [429, 503])
-def test_a_pause_inside_is_obeyed_and_takes_nothing_away(tried: Box, status: int) -> None:
+def test_a_pause_inside_is_obeyed_and_takes_nothing_away(tried: Box, status: int, body: list[str]) -> None:
     key = f"immutable-{MESSAGES + 5}"
-    tried.server.control(trouble={"parts": {key: [status, "ApplicationThrottled", {"retry-after": "7"}]}})
+    tried.server.control(trouble={"parts": {key: [status, "ApplicationThrottled", {"retry-after": "7"}, *body]}})
     with pytest.raises(Throttled) as pause:
         tried.sync()
     assert pause.value.retry_after_seconds == 7
