@@ -33,7 +33,7 @@ class MicrosoftConnector:
         self._settings, self._tokens, self._line, self._context = settings, tokens, line, context
         self._spool = Spool()
         self._graph = Graph(settings.graph_url, tokens, line, context, settings.requests_at_once)
-        self._downloads = Downloads(self._graph, line, context, self._spool, settings.requests_at_once)
+        self._downloads = Downloads(self._graph, line, context, self._spool)
         self._people = People(self._graph, settings, context) if isinstance(settings, Microsoft365Settings) else None
 
     def check(self) -> None:

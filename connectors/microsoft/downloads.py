@@ -2,50 +2,70 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import httpx2
 
 from connectors.base import BATCH_BYTES, Context, FailedMessage, RawMessage, Skipped
 from connectors.errors import ConnectorError, Unavailable
+from connectors.microsoft.bundles import Bundles, message_path
 from connectors.microsoft.entries import Entry
 from connectors.microsoft.folders import MAIL
-from connectors.microsoft.graph import Graph, Refused, segment
+from connectors.microsoft.graph import BATCH_REQUESTS, Graph, Refused
 from connectors.microsoft.line import Line
 from connectors.microsoft.spool import Spool, TooLarge
 from connectors.packing import size_of
 
 Found = RawMessage | FailedMessage | Skipped
+Wanted = tuple[Entry, str]
+"""A message and the path of its folder."""
 GONE = "deleted at the source before it could be fetched"
 _LOOK_SECONDS = 0.25
-_LAST_SECONDS = 1.0
+_LAST_SECONDS = 5.0
+_LAST_SECONDS_OF_THE_PROCESS = 1.0
 _FAILURES_IN_A_ROW = 20
+_BUNDLES_AHEAD = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """What became of the messages of one task."""
+
+    outcomes: Sequence[Found | None]
+    error: ConnectorError | None = None
+    """Why some did not come. Without one they were in a bundle, and are to be fetched singly."""
+
+    @property
+    def bytes(self) -> int:
+        return sum(size_of(found) for found in self.outcomes if isinstance(found, RawMessage))
 
 
 class Downloads:
     """The threads of one connector."""
 
-    def __init__(self, graph: Graph, line: Line, context: Context, spool: Spool, at_once: int) -> None:
+    def __init__(self, graph: Graph, line: Line, context: Context, spool: Spool) -> None:
         self._graph, self._line, self._context, self._spool = graph, line, context, spool
-        self._at_once = at_once
+        self._bundles = Bundles(graph)
         self._lock = threading.Lock()
         self._threads: ThreadPoolExecutor | None = None
         self._failures = 0
 
-    def run(self, base: str, wanted: Sequence[tuple[Entry, str]]) -> Run:
-        """`wanted`: entries with the paths of their folders."""
+    def run(self, base: str, wanted: Sequence[Wanted]) -> Run:
         return Run(self, base, wanted)
 
-    def submit(self, base: str, entry: Entry, path: str, run: Run) -> Future[Found | None]:
+    def submit(self, base: str, wanted: Sequence[Wanted], run: Run) -> Future[Fetched]:
         with self._lock:
             self._line.ensure_open()
             if self._threads is None:
-                self._threads = ThreadPoolExecutor(self._at_once, thread_name_prefix="graph")
-            return self._threads.submit(self._download, base, entry, path, run)
+                self._threads = ThreadPoolExecutor(self._graph.at_once, thread_name_prefix="graph")
+            return self._threads.submit(self._download, base, wanted, run)
 
     def close(self) -> None:
         with self._lock:
@@ -53,11 +73,23 @@ class Downloads:
                 self._threads.shutdown(wait=False, cancel_futures=True)
 
     @property
-    def window(self) -> int:
-        return 2 * self._at_once
+    def at_once(self) -> int:
+        return self._graph.at_once
 
-    def look(self, waiting: Future[Found | None]) -> bool:
+    @property
+    def bundled(self) -> int:
+        """So many small messages make a task; the others are one each."""
+        return self._bundles.most
+
+    @property
+    def patience(self) -> float:
+        """How long to wait, after an error, for what is on its way: what is thrown away has to be fetched again."""
+        return _LAST_SECONDS_OF_THE_PROCESS if self._context.should_stop() else _LAST_SECONDS
+
+    def look(self, waiting: Future[Fetched]) -> bool:
         """Whether it is there. Bytes that come in are progress, waiting for them is none."""
+        if waiting.done():
+            return True
         before = self._spool.received
         wait([waiting], timeout=_LOOK_SECONDS)
         if waiting.done():
@@ -67,79 +99,165 @@ class Downloads:
             self._context.progress()
         return False
 
-    def _download(self, base: str, entry: Entry, path: str, run: Run) -> Found | None:
+    def _download(self, base: str, wanted: Sequence[Wanted], run: Run) -> Fetched:
         if run.is_over:
-            return None
-        found = self._fetched(base, entry, path)
-        self._failures = self._failures + 1 if isinstance(found, FailedMessage) else 0
-        if self._failures >= _FAILURES_IN_A_ROW:
-            raise Unavailable(f"Microsoft Graph fails on one message after the other: {getattr(found, 'reason', '')}")
-        return found
+            return Fetched([None] * len(wanted))
+        if len(wanted) > 1:
+            return self._fetched_together(base, wanted)
+        entry, path = wanted[0]
+        try:
+            found = self._fetched(base, entry, path)
+            self._count_failures(found)
+        except ConnectorError as error:
+            return Fetched([None], error)
+        if entry.is_small and isinstance(found, RawMessage) and found.data:
+            with contextlib.suppress(ConnectorError):  # the message is here, and the next request meets the same error
+                self._bundles.try_out(base, entry.key, found.data)
+        return Fetched([found])
+
+    def _fetched_together(self, base: str, wanted: Sequence[Wanted]) -> Fetched:
+        """Mostly in one bundle. Near the end of a quota there are several, so that none of it is left over."""
+        outcomes: list[Found | None] = []
+        while len(outcomes) < len(wanted) and self._bundles.most > 1:
+            stretch = wanted[len(outcomes) : len(outcomes) + self._bundles.most]
+            try:
+                bundle = self._bundles.fetch(base, [entry.key for entry, _ in stretch])
+            except ConnectorError as error:
+                return Fetched(_filled(outcomes, wanted), error)
+            for (entry, path), content in zip(stretch, bundle.contents, strict=False):
+                if content is not None:
+                    outcomes.append(_message(entry, path, content))
+                    self._failures = 0
+                else:
+                    outcomes.append(Skipped(entry.key, GONE, path) if entry.key in bundle.gone else None)
+            if bundle.pause:
+                return Fetched(_filled(outcomes, wanted), bundle.pause)
+        return Fetched(_filled(outcomes, wanted))
 
     def _fetched(self, base: str, entry: Entry, path: str) -> Found:
-        address = f"{base}/messages/{segment(entry.key)}/$value"
         try:
-            content = self._graph.stream(address, MAIL, self._read)
+            content = self._graph.stream(message_path(base, entry.key), MAIL, self._read)
         except Refused as refused:
             if refused.is_gone:
                 return Skipped(entry.key, GONE, path)
             return FailedMessage(entry.key, f"Microsoft Graph can't give it: {refused}", path)
         except TooLarge:
             return FailedMessage(entry.key, "it is longer than a message can be", path)
-        in_file = isinstance(content, Path)
-        return RawMessage(
-            entry.key,
-            None if in_file else content,  # type: ignore[arg-type]
-            content if isinstance(content, Path) else None,
-            path,
-            entry.flags or (),
-            entry.labels or (),
-            entry.received_at,
-        )
+        return _message(entry, path, content)
+
+    def _count_failures(self, found: Found) -> None:
+        self._failures = self._failures + 1 if isinstance(found, FailedMessage) else 0
+        if self._failures >= _FAILURES_IN_A_ROW:
+            raise Unavailable(f"Microsoft Graph fails on one message after the other: {getattr(found, 'reason', '')}")
 
     def _read(self, response: httpx2.Response) -> bytes | Path:
         return self._spool.take(response.iter_bytes())
 
 
+def _filled(outcomes: list[Found | None], wanted: Sequence[Wanted]) -> list[Found | None]:
+    return outcomes + [None] * (len(wanted) - len(outcomes))
+
+
+def _message(entry: Entry, path: str, content: bytes | Path) -> RawMessage:
+    return RawMessage(
+        entry.key,
+        None if isinstance(content, Path) else content,
+        content if isinstance(content, Path) else None,
+        path,
+        entry.flags or (),
+        entry.labels or (),
+        entry.received_at,
+    )
+
+
 class Run:
     """Some downloads. After the first error no further one begins."""
 
-    def __init__(self, downloads: Downloads, base: str, wanted: Sequence[tuple[Entry, str]]) -> None:
+    def __init__(self, downloads: Downloads, base: str, wanted: Sequence[Wanted]) -> None:
         self._downloads, self._base = downloads, base
-        self._wanted = iter(wanted)
-        self._under_way: deque[Future[Found | None]] = deque()
+        self._wanted = deque(wanted)
+        self._under_way: deque[_Slot] = deque()
         self.is_over = False
 
     def take(self) -> Found | None:
         """The next one; None while it is still on its way. Raises what stopped it."""
-        self._fill()
-        waiting = self._under_way[0]
-        if not self._downloads.look(waiting):
+        if not self._under_way:
+            self._fill()
+        task = self._under_way[0].task
+        if not self._downloads.look(task):
             return None
-        try:
-            found = waiting.result()
-        except ConnectorError:
-            self.is_over = True
-            raise
-        assert found is not None, "only a run that is over leaves something out"
+        found = self._under_way[0].found()
+        if found is None:
+            self._ask_singly(task)
+            return None
         self._under_way.popleft()
-        self._fill()
+        if not self._under_way or self._under_way[0].task is not task:
+            self._fill()
         return found
 
     def rest(self) -> Iterator[Found]:
         """After an error: what came in beside it."""
         self.is_over = True
-        under_way = [one for one in self._under_way if not one.cancel()]
-        done, _ = wait(under_way, timeout=_LAST_SECONDS)
-        for one in under_way:
-            if one in done and one.exception() is None and (found := one.result()) is not None:
+        running = {slot.task for slot in self._under_way if not slot.task.cancel()}
+        done, _ = wait(running, timeout=self._downloads.patience)
+        for slot in self._under_way:
+            if slot.task in done and slot.task.exception() is None and (found := slot.outcome) is not None:
                 yield found
 
     def _fill(self) -> None:
-        done = [one.result() for one in self._under_way if one.done() and one.exception() is None]
-        held = sum(size_of(one) for one in done if isinstance(one, RawMessage))
-        while len(self._under_way) < self._downloads.window and (held < BATCH_BYTES or not self._under_way):
-            following = next(self._wanted, None)
-            if following is None:
+        """The next ones are on their way while those that came are stored."""
+        while self._wanted:
+            tasks = {slot.task for slot in self._under_way}
+            if len(tasks) > self._downloads.at_once or len(self._under_way) >= _BUNDLES_AHEAD * BATCH_REQUESTS:
                 return
-            self._under_way.append(self._downloads.submit(self._base, *following, self))
+            held = sum(task.result().bytes for task in tasks if task.done() and task.exception() is None)
+            if held >= BATCH_BYTES and tasks:
+                return
+            self._submit_stretch()
+
+    def _submit_stretch(self) -> None:
+        """Of the messages that follow the small ones are one task, and each of the others is one."""
+        together: list[Wanted] = []
+        tasks: list[tuple[list[Wanted], int]] = []
+        most, alone = self._downloads.bundled, 0
+        while self._wanted and len(together) < max(most, 1) and alone < self._downloads.at_once:
+            wanted = self._wanted.popleft()
+            is_alone = most < 2 or not wanted[0].is_small
+            task = [] if is_alone else together
+            alone += is_alone
+            tasks.append((task, len(task)))
+            task.append(wanted)
+        futures = {id(task): self._submit(task) for task, number in tasks if number == 0}
+        self._under_way += [_Slot(futures[id(task)], number, task[number]) for task, number in tasks]
+
+    def _ask_singly(self, task: Future[Fetched]) -> None:
+        """The next few of those that should have come together and did not."""
+        for place, slot in enumerate(islice(self._under_way, self._downloads.at_once)):
+            if slot.task is task and slot.outcome is None:
+                self._under_way[place] = _Slot(self._submit([slot.wanted]), 0, slot.wanted)
+
+    def _submit(self, wanted: Sequence[Wanted]) -> Future[Fetched]:
+        return self._downloads.submit(self._base, wanted, self)
+
+
+@dataclass(frozen=True, slots=True)
+class _Slot:
+    """One message of a run: its task, and which of the task's it is."""
+
+    task: Future[Fetched]
+    number: int
+    wanted: Wanted
+
+    @property
+    def outcome(self) -> Found | None:
+        return self.task.result().outcomes[self.number]
+
+    def found(self) -> Found | None:
+        """Of a task that has ended. Raises what kept it from coming; None, if nothing did but the others in its bundle."""
+        try:
+            fetched = self.task.result()
+        except CancelledError:
+            raise Unavailable("the connection was closed") from None
+        if fetched.outcomes[self.number] is None and fetched.error is not None:
+            raise fetched.error
+        return fetched.outcomes[self.number]

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from connectors.base import ChangeKind, CopyChange, Json
 
-FIELDS = "$select=parentFolderId,receivedDateTime,isRead,isDraft,flag,categories"
+FIELDS = "$select=parentFolderId,receivedDateTime,isRead,isDraft,flag,categories,hasAttachments"
 PAGE_MESSAGES = 500
 PREFER = f'IdType="ImmutableId", odata.maxpagesize={PAGE_MESSAGES}'
 IMMUTABLE = 'IdType="ImmutableId"'
@@ -24,6 +24,8 @@ class Entry:
     is_draft: bool = False
     is_removed: bool = False
     """No longer in this folder: moved or deleted, which Graph does not say."""
+    is_small: bool = False
+    """As far as one can know: it has no attachments. Pictures inside the text do not count for Graph."""
 
 
 def read_entry(found: Mapping[str, Json]) -> Entry | None:
@@ -40,6 +42,7 @@ def read_entry(found: Mapping[str, Json]) -> Entry | None:
         _flags(found),
         tuple(map(str, labels)) if isinstance(labels, list) else None,
         found.get("isDraft") is True,
+        is_small=found.get("hasAttachments") is False,
     )
 
 

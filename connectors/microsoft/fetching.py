@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 
 from connectors.base import BATCH_MESSAGES, Batch, ChangeKind, Context, CopyChange, FolderListing, Json, Known, Skipped
 from connectors.errors import ConnectorError, StateLost, Unavailable
@@ -16,6 +17,7 @@ from connectors.microsoft.settings import GraphSettings
 from connectors.packing import Packer
 from connectors.selection import date_rule, folder_rule, rules_digest
 
+_FEW_MESSAGES = 50
 _IDS_PER_PAGE = 1000
 _LISTED_AT_MOST = 250_000
 """Keys of one folder in memory. In a longer one, what vanished while the state was lost is not found out."""
@@ -45,38 +47,43 @@ class MailboxFetch:
             yield Batch(state=self._taken({}))
 
     def _folders(self, state: Mapping[str, Json], known: Known) -> Iterator[Batch]:
-        """Where all folders were at rest, one call asks for the news of all of them and of the tree. Otherwise those that are
-        not done come first: a job that is throttled begins here again and again."""
+        """One call asks for what is new in the tree and in the first folders: in all, if they were at rest. Otherwise those
+        that are not done come first: a job that is throttled begins here again and again."""
         before = read_tree(state, self.address, self.settings.include_hidden)
-        places = {key: self._place(state, key) for key in before.nodes}
-        quiet = [key for key, place in places.items() if place.link and not place.is_full]
-        first = quiet[: BATCH_REQUESTS - 1] if before.link and len(quiet) == len(places) else []
-        links = [before.link, *(places[key].link for key in first)] if first else []
+        folders = before.folders() if before.link else []
+        first = _few(self._unfinished(folders, state)) or folders[: BATCH_REQUESTS - 1]
+        links = [before.link, *(self._link(folder, state) for folder in first)] if first else []
         answers = self.graph.batch(links, MAIL, PREFER) if links else []
+        heard = {folder.id: answer for folder, answer in zip(first, answers[1:], strict=True)}
         changed = update(self.graph, self.base, self.address, before, state, answers[0] if answers else None)
         self._tree = changed.tree
         self._pending.update(changed.patch)
         for path in changed.removed.values():
             yield Batch(listings=(FolderListing(path, ()),), state=self._taken({}))
         folders = self._tree.folders()
-        unfinished = [folder for folder in folders if self._place(state, folder.id).is_full]
+        unfinished = self._unfinished(folders, state)
+        settled = [folder for folder in folders if folder not in unfinished]
         if unfinished:
             self.context.progress(0, sum(folder.total for folder in folders))
-        for folder in sorted(unfinished, key=lambda folder: folder.total > 0):  # empty ones go with the next batch
-            yield from self._folder(folder, self._place(state, folder.id), known, None)
-        heard = dict(zip(first, answers[1:], strict=True))
-        settled = [folder for folder in folders if folder not in unfinished]
-        for start in range(0, len(settled), BATCH_REQUESTS):
-            stretch = settled[start : start + BATCH_REQUESTS]
+        while stretch := _few(unfinished) or settled[:BATCH_REQUESTS]:
             heard.update(self._ask([folder for folder in stretch if folder.id not in heard], state))
             for folder in stretch:
                 yield from self._folder(folder, self._place(state, folder.id), known, heard.pop(folder.id, None))
+            if unfinished:
+                del unfinished[: len(stretch)]
+            else:
+                del settled[: len(stretch)]
+
+    def _unfinished(self, folders: Sequence[Folder], state: Mapping[str, Json]) -> list[Folder]:
+        """Empty ones come first: they go with the next batch."""
+        found = [folder for folder in folders if self._place(state, folder.id).is_full]
+        return sorted(found, key=lambda folder: folder.total > 0)
 
     def _ask(self, folders: Sequence[Folder], state: Mapping[str, Json]) -> dict[str, Sub]:
         """What is new in several folders, in one call."""
         if len(folders) < 2:
             return {}
-        answers = self.graph.batch([self._place(state, folder.id).link for folder in folders], MAIL, PREFER)
+        answers = self.graph.batch([self._link(folder, state) for folder in folders], MAIL, PREFER)
         return {folder.id: answer for folder, answer in zip(folders, answers, strict=True)}
 
     def _folder(self, folder: Folder, place: Place, known: Known, heard: Sub | None) -> Iterator[Batch]:
@@ -241,8 +248,19 @@ class MailboxFetch:
         place, rules = read_place(state, self.address, folder_id), rules_digest(self.settings)
         return place if place.rules == rules else Place(rules=rules, path=place.path, is_again=bool(place.path))
 
+    def _link(self, folder: Folder, state: Mapping[str, Json]) -> str:
+        return self._place(state, folder.id).link or self._start(folder)
+
     def _start(self, folder: Folder) -> str:
         return f"{self.base}/mailFolders/{segment(folder.id)}/messages/delta?{FIELDS}"
+
+
+def _few(folders: Sequence[Folder]) -> list[Folder]:
+    """The first, and those after it while there are few messages in all of them. What is asked for too early in a job that is
+    throttled is asked for again in the next one."""
+    totals = accumulate(folder.total for folder in folders)
+    enough = next((number for number, total in enumerate(totals) if total > _FEW_MESSAGES), len(folders))
+    return list(folders[: min(max(enough, 1), BATCH_REQUESTS - 1)])
 
 
 def _following(place: Place, page: Mapping[str, Json], folder: Folder) -> Place:

@@ -175,7 +175,8 @@ def _roles(graph: Graph, base: str) -> dict[str, Role]:
             try:
                 body = graph.get(path, MAIL)
             except Refused as refused:
-                raise Unavailable(f"the folders can't be listed: {refused}") from refused
+                if refused.status != 404:
+                    raise Unavailable(f"the folders can't be listed: {refused}") from refused
         if body.get("id"):
             found[str(body["id"])] = role
     return found

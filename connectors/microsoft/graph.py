@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
 
@@ -22,6 +22,8 @@ T = TypeVar("T")
 
 VERSION = "v1.0"
 BATCH_REQUESTS = 20
+AT_ONCE = 4
+"""What Graph allows for one mailbox. Of the requests of a batch it works on so many at once, whatever else is said to it."""
 _ANSWER_BYTES = 64 << 20
 _TRIES = 3
 _PAUSES = (0.3, 1.0)
@@ -50,20 +52,58 @@ class NoMailbox(Unavailable):
     """There is a user, and nothing of theirs that could be read."""
 
 
+class AnswerTooLarge(Unavailable):
+    """It was not read to its end: it would not be smaller the next time."""
+
+
 @dataclass(frozen=True, slots=True)
 class Sub:
     """The answer to one of the requests of a batch."""
 
     status: int
     body: dict[str, Json]
+    text: str = field(default="", repr=False)
+    """Instead of a body in JSON: that is how Graph gives what is none."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_throttled(self) -> bool:
+        return _asks_for_a_pause(self.status, self.headers)
+
+    @property
+    def is_gone(self) -> bool:
+        return Refused(self.status, *refusal_of(self.body)).is_gone
+
+
+class _Places:
+    """The requests that a mailbox allows at once. A batch needs one for each request that Graph works on at once."""
+
+    def __init__(self, most: int, line: Line) -> None:
+        self._free, self._line = most, line
+        self._changed = threading.Condition()
+
+    @contextlib.contextmanager
+    def held(self, count: int) -> Iterator[None]:
+        with self._changed:
+            while self._free < count:
+                self._changed.wait(0.5)
+                self._line.ensure_open()
+            self._free -= count
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._free += count
+                self._changed.notify_all()
 
 
 class Graph:
     """All requests of one connector. Safe to use from several threads."""
 
     def __init__(self, url: str, tokens: Tokens, line: Line, context: Context, at_once: int) -> None:
-        self._root, self._tokens, self._line, self._context = url, tokens, line, context
-        self._places = threading.BoundedSemaphore(at_once)
+        self.root, self.at_once = url, at_once
+        self._tokens, self._line, self._context = tokens, line, context
+        self._places = _Places(at_once, line)
         self._lock = threading.Lock()
         self._quota: Quota | None = None
         self._turns = 0
@@ -74,7 +114,7 @@ class Graph:
 
     def get(self, address: str, permission: str, *, prefer: str = "", version: str = VERSION) -> dict[str, Json]:
         """A JSON answer, from a path or from a link that Graph has given."""
-        return self._tried(address, permission, lambda response: _parsed(response), prefer=prefer, version=version)
+        return self._tried(address, permission, _parsed, prefer=prefer, version=version)
 
     def pages(self, path: str, permission: str) -> Iterator[dict[str, Json]]:
         """The entries of a list, through all its pages."""
@@ -86,16 +126,33 @@ class Graph:
             link = page.get("@odata.nextLink")
 
     def batch(self, addresses: Sequence[str], permission: str, prefer: str = "") -> list[Sub]:
-        """Up to 20 requests in one call, answered in our order. Each counts as a request; a refusal is its own affair."""
+        """Up to 20 requests, in as few calls as can be, answered in our order. A refusal of one of them is its own affair;
+        where there are no batches, none of them has an answer."""
+        step = BATCH_REQUESTS if self.at_once >= AT_ONCE else self.at_once
+        stretches = [addresses[start : start + step] for start in range(0, len(addresses), step)]
+        try:
+            return [answer for stretch in stretches for answer in self.one_batch(stretch, permission, prefer)]
+        except Refused:
+            return [_sub(None)] * len(addresses)
+
+    def one_batch(
+        self, addresses: Sequence[str], permission: str, prefer: str = "", most_bytes: int = _ANSWER_BYTES
+    ) -> list[Sub]:
+        """One call. Each request in it counts as one. Raises Refused if it is refused as a whole."""
         headers = {"Prefer": prefer} if prefer else {}
         requests: list[dict[str, Json]] = [
             {"id": str(number), "method": "GET", "url": self._relative(address), "headers": headers}
             for number, address in enumerate(addresses)
         ]
         answer = self._tried(
-            "/$batch", permission, lambda response: _parsed(response), method="POST", json={"requests": requests},
+            "/$batch",
+            permission,
+            lambda response: _parsed(response, most_bytes),
+            method="POST",
+            content=orjson.dumps({"requests": requests}),
+            headers={"Content-Type": "application/json"},
             cost=len(requests),
-        )  # fmt: skip
+        )
         found = {str(one.get("id")): one for one in answer.get("responses") or ()}
         return [_sub(found.get(request["id"])) for request in requests]
 
@@ -113,6 +170,7 @@ class Graph:
         cost: int = 1,
         prefer: str = "",
         version: str = VERSION,
+        headers: Mapping[str, str] | None = None,
         **more: Any,
     ) -> T:
         """A token that was refused is renewed once; what may pass is tried again, and soon given up."""
@@ -121,13 +179,16 @@ class Graph:
             tries += 1
             self._take_turn(cost)
             token = self._tokens.get(stale)
-            headers = {"Authorization": f"Bearer {token}", **({"Prefer": prefer} if prefer else {})}
+            sent = {**(headers or {}), "Authorization": f"Bearer {token}", **({"Prefer": prefer} if prefer else {})}
             try:
-                with self._place(), self._line.asked(method, url, headers=headers, **more) as response:
+                places = self._places.held(min(cost, self.at_once))
+                with places, self._line.asked(method, url, headers=sent, **more) as response:
                     status = response.status_code
                     if status == 200:
                         return take(response)
                     code, said = _refusal(response)
+            except AnswerTooLarge:
+                raise
             except Unavailable:
                 if tries >= _TRIES:
                     raise
@@ -146,8 +207,8 @@ class Graph:
 
     def _error(self, response: httpx2.Response, code: str, said: str, permission: str, token: str) -> Exception:
         status, text = response.status_code, one_line(said, (*self._tokens.secrets, token))
-        if status == 429 or (status in _PASSING and "Retry-After" in response.headers):
-            return Throttled("Microsoft Graph asks for a pause", self._back_off(response.headers))
+        if _asks_for_a_pause(status, response.headers):
+            return self.throttled(response.headers)
         if status == 401:
             return AuthFailed(f"Microsoft Graph refuses the token: {text}")
         if status == 403 and code not in ("ErrorItemNotFound",):
@@ -159,11 +220,26 @@ class Graph:
             return Unavailable(f"Microsoft Graph answers with HTTP {status}")
         return Refused(status, code, text)
 
-    def _back_off(self, headers: Mapping[str, str]) -> float:
+    def throttled(self, headers: Mapping[str, str]) -> Throttled:
+        """From now on nobody asks until the pause is over that these headers ask for."""
         seconds = pause_asked_for(headers, _THROTTLED_SECONDS)
         with self._lock:
             self._turns = 0
-        return self._context.back_off(self._quota, seconds) if self._quota else seconds
+        pause = self._context.back_off(self._quota, seconds) if self._quota else seconds
+        return Throttled("Microsoft Graph asks for a pause", pause)
+
+    def turns_at_hand(self, most: int) -> int:
+        """How many requests could be made now, from 1 to `most`. Raises Throttled if none could."""
+        if self._quota is None:
+            return most
+        with self._lock:
+            if self._turns < most:
+                try:
+                    self._turns += self._context.wait_for_turn(1.0, (self._quota,), _TURNS_AT_ONCE)
+                except Throttled:
+                    if not self._turns:
+                        raise
+            return min(most, self._turns)
 
     def _take_turn(self, cost: int) -> None:
         """Turns are asked for several at a time: each question is a round trip to Redis."""
@@ -175,27 +251,19 @@ class Graph:
                 self._turns += self._context.wait_for_turn(float(cost), (self._quota,), max(1, _TURNS_AT_ONCE // cost)) * cost
             self._turns -= cost
 
-    @contextlib.contextmanager
-    def _place(self) -> Iterator[None]:
-        """One of the few requests that a mailbox allows at once."""
-        while not self._places.acquire(timeout=0.5):
-            self._line.ensure_open()
-        try:
-            yield
-        finally:
-            self._places.release()
-
     def _absolute(self, address: str, version: str) -> str:
         """Our token goes to no server but ours, whatever a link says."""
         if address.startswith("/"):
-            return f"{self._root}/{version}{address}"
-        if urlsplit(address)[:2] != urlsplit(self._root)[:2]:
+            return f"{self.root}/{version}{address}"
+        if urlsplit(address)[:2] != urlsplit(self.root)[:2]:
             raise Unavailable("Microsoft Graph sent a link to another server, which was not followed")
         return address
 
     def _relative(self, address: str) -> str:
+        if address.startswith("/"):
+            return address
         url = self._absolute(address, VERSION)
-        return url.removeprefix(f"{self._root}/{VERSION}")
+        return url.removeprefix(f"{self.root}/{VERSION}")
 
 
 def segment(text: str) -> str:
@@ -203,12 +271,16 @@ def segment(text: str) -> str:
     return quote(text, safe="")
 
 
-def _parsed(response: httpx2.Response) -> dict[str, Json]:
+def _asks_for_a_pause(status: int, headers: Mapping[str, str]) -> bool:
+    return status == 429 or (status in _PASSING and "Retry-After" in headers)
+
+
+def _parsed(response: httpx2.Response, most_bytes: int = _ANSWER_BYTES) -> dict[str, Json]:
     parts, size = [], 0
     for chunk in response.iter_bytes():
         size += len(chunk)
-        if size > _ANSWER_BYTES:
-            raise Unavailable("an answer of Microsoft Graph is too large")
+        if size > most_bytes:
+            raise AnswerTooLarge("an answer of Microsoft Graph is too large")
         parts.append(chunk)
     try:
         found = orjson.loads(b"".join(parts))
@@ -239,5 +311,6 @@ def refusal_of(body: Mapping[str, Json]) -> tuple[str, str]:
 def _sub(answer: Mapping[str, Json] | None) -> Sub:
     if answer is None:
         return Sub(504, {})
-    body = answer.get("body")
-    return Sub(int(answer.get("status") or 504), body if isinstance(body, dict) else {})
+    body, status, headers = answer.get("body"), int(answer.get("status") or 504), answer.get("headers")
+    told = httpx2.Headers(headers) if status != 200 and isinstance(headers, dict) else {}  # of a good answer nobody asks
+    return Sub(status, body if isinstance(body, dict) else {}, body if isinstance(body, str) else "", told)

@@ -34,6 +34,7 @@ class Line:
         self._lock = threading.Lock()
         self._closed = threading.Event()
         self._client: httpx2.Client | None = None
+        self._under_way = 0
         self._sockets: set[socket.socket] = set()
 
     @property
@@ -52,9 +53,9 @@ class Line:
     @contextlib.contextmanager
     def asked(self, method: str, url: str, **more: Any) -> Iterator[httpx2.Response]:
         """The answer, its body not read yet. Whatever happens to the connection meanwhile is Unavailable."""
-        self.ensure_open()
+        client = self._entered()
         try:
-            with self._opened().stream(method, url, extensions={"trace": self._trace}, **more) as response:
+            with client.stream(method, url, extensions={"trace": self._trace}, **more) as response:
                 yield response
         except (httpx2.HTTPError, httpx2.StreamError, ssl.SSLError, OSError) as error:
             self.ensure_open()
@@ -64,19 +65,33 @@ class Line:
         except RuntimeError as error:  # what httpx says of a client that was closed
             self.ensure_open()
             raise Unavailable(f"no connection to {httpx2.URL(url).host}: {_why(error)}") from error
+        finally:
+            self._left()
 
     def close(self) -> None:
+        """Whoever is reading is woken, and closes its own connection. A connection that is closed under the hands of another
+        thread would leave it reading from whatever gets the same number next."""
         with self._lock:
             self._closed.set()
-            client, sockets = self._client, list(self._sockets)
-        for end in sockets:  # wakes whoever is reading, which a mere close does not
-            with contextlib.suppress(OSError):
-                socket.socket.shutdown(end, socket.SHUT_RDWR)
+            for end in self._sockets:
+                with contextlib.suppress(OSError):
+                    socket.socket.shutdown(end, socket.SHUT_RDWR)
+        self._close_if_idle()
+
+    def _left(self) -> None:
+        with self._lock:
+            self._under_way -= 1
+        if self._closed.is_set():
+            self._close_if_idle()
+
+    def _close_if_idle(self) -> None:
+        with self._lock:
+            client, self._client = (self._client, None) if self._under_way == 0 else (None, self._client)
         if client:
             with contextlib.suppress(Exception):
                 client.close()
 
-    def _opened(self) -> httpx2.Client:
+    def _entered(self) -> httpx2.Client:
         with self._lock:
             self.ensure_open()
             if self._client is None:
@@ -86,6 +101,7 @@ class Line:
                     limits=httpx2.Limits(max_connections=self._at_once, max_keepalive_connections=self._at_once),
                     headers={"User-Agent": _USER_AGENT},
                 )
+            self._under_way += 1
             return self._client
 
     def _trusted(self) -> ssl.SSLContext:

@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from connectors.base import BATCH_MESSAGES, Batch, Context, FailedMessage, RawMessage, Skipped
-from connectors.errors import Unavailable
-from connectors.microsoft.downloads import Downloads
+from connectors.errors import ConnectorError, Unavailable
+from connectors.microsoft.downloads import Downloads, Found
 from connectors.microsoft.entries import FIELDS, IMMUTABLE, Entry, read_entry
 from connectors.microsoft.folders import MAIL, Tree, update
 from connectors.microsoft.graph import BATCH_REQUESTS, Graph, Refused, Sub, segment
@@ -31,6 +31,16 @@ class Refetch:
             return
         tree = update(self.graph, self.base, self.address, Tree(with_hidden=True), {}).tree
         packer = Packer(BATCH_MESSAGES)
+        try:
+            yield from self._packed(asked, tree, packer)
+        except ConnectorError:  # what came before it is kept: otherwise a quota could be too small for ever
+            if not packer.empty:
+                yield packer.take()
+            raise
+        if not packer.empty:
+            yield packer.take()
+
+    def _packed(self, asked: list[str], tree: Tree, packer: Packer) -> Iterator[Batch]:
         for start in range(0, len(asked), BATCH_REQUESTS):
             stretch = asked[start : start + BATCH_REQUESTS]
             entries = self._entries(stretch)
@@ -42,8 +52,6 @@ class Refetch:
                 if not packer.room_for(found):
                     yield packer.take()
                 packer.put(found)
-        if not packer.empty:
-            yield packer.take()
 
     def _entries(self, keys: list[str]) -> dict[str, Entry]:
         paths = [f"{self.base}/messages/{segment(key)}?{FIELDS}" for key in keys]
@@ -66,9 +74,17 @@ class Refetch:
 
     def _downloaded(self, wanted: list[tuple[Entry, str]]) -> Iterator[RawMessage | FailedMessage]:
         run = self.downloads.run(self.base, wanted)
-        for entry, _ in wanted:
-            while (found := run.take()) is None:
-                if self.context.should_stop():
-                    raise Unavailable("the worker is stopping")
+        for _ in wanted:
+            try:
+                while (found := run.take()) is None:
+                    if self.context.should_stop():
+                        raise Unavailable("the worker is stopping")
+            except ConnectorError:
+                yield from map(_or_no_longer, run.rest())
+                raise
             self.context.progress(1)
-            yield FailedMessage(entry.key, _NO_LONGER) if isinstance(found, Skipped) else found
+            yield _or_no_longer(found)
+
+
+def _or_no_longer(found: Found) -> RawMessage | FailedMessage:
+    return FailedMessage(found.provider_key, _NO_LONGER) if isinstance(found, Skipped) else found

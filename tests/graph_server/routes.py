@@ -19,10 +19,12 @@ class Asked:
     headers: dict[str, str]
     body: bytes
     claims: dict[str, Any] = field(default_factory=dict)
+    id: str = ""
+    """Within a batch."""
+    steps: list[str] = field(init=False)
 
-    @property
-    def steps(self) -> list[str]:
-        return [unquote(step) for step in self.path.strip("/").split("/")][1:]
+    def __post_init__(self) -> None:
+        self.steps = [unquote(step) if "%" in step else step for step in self.path.strip("/").split("/")][1:]
 
     @property
     def mailbox(self) -> str:
@@ -217,4 +219,5 @@ def _shown(message: Message, immutable: bool) -> dict[str, Any]:
         "isDraft": message.is_draft,
         "flag": {"flagStatus": "notFlagged"},
         "categories": list(message.categories),
+        "hasAttachments": message.attached,
     }

@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
+import math
 import sys
 import time
 from collections import Counter, defaultdict, deque
@@ -19,10 +21,13 @@ import orjson
 import uvicorn
 
 from tests.graph_server.entra import Entra
-from tests.graph_server.routes import Answer, Asked, Routes
+from tests.graph_server.routes import Asked, Routes
 from tests.graph_server.tenant import Tenant
 
 Send = Callable[[dict[str, Any]], Awaitable[None]]
+Refusal = tuple[int, dict[str, Any], dict[str, str]]
+"""Status, body, headers."""
+AT_ONCE = 4
 
 
 class Server:
@@ -81,28 +86,40 @@ class Server:
     async def _graph(self, asked: Asked, send: Send) -> None:
         kind = asked.kind
         self.calls[kind] += 1
-        box = asked.mailbox
         refusal = self._refusal(asked)
         if refusal is not None:
             await asyncio.sleep(self.trouble.get("latency", 0.0))
             await _json(send, *refusal)
             return
-        self.at_once[box] += 1
-        self.most_at_once = max(self.most_at_once, self.at_once[box]) if box else self.most_at_once
+        parts = self._parts(asked) if kind == "batch" else [asked]
+        if kind == "batch" and all(part.kind == "value" for part in parts):
+            self.calls["bundle"] += 1
+            if planned := self._planned(asked, "bundle"):
+                await _json(send, *planned)
+                return
+        load = {box: min(count, AT_ONCE) for box, count in Counter(part.mailbox for part in parts).items() if box}
+        self.at_once.update(load)
         try:
-            if box and self.at_once[box] > 4:
-                self.violations["more than 4 at once"] += 1
-            await asyncio.sleep(self.trouble.get("latency", 0.0))
-            if self.trouble.get("hang") == kind and self.calls[kind] > self.trouble.get("hang_after", 0):
-                await asyncio.sleep(3600)
-            if self.trouble.get("hang_at") and self.trouble["hang_at"] in asked.path:
+            for box in load:
+                self.most_at_once = max(self.most_at_once, self.at_once[box])
+                if self.at_once[box] > AT_ONCE:
+                    self.violations["more than 4 at once"] += 1
+            await asyncio.sleep(self.trouble.get("latency", 0.0) * math.ceil(len(parts) / AT_ONCE))
+            if any(self._hangs(part) for part in parts):
                 await asyncio.sleep(3600)
             if kind == "batch":
-                await _json(send, 200, self._batch(asked))
+                await _json(send, 200, self._batch(parts))
             else:
                 await self._answer(asked, send)
         finally:
-            self.at_once[box] -= 1
+            self.at_once.subtract(load)
+
+    def _hangs(self, asked: Asked) -> bool:
+        kind = asked.kind
+        hang_at = self.trouble.get("hang_at")
+        return bool(hang_at and hang_at in asked.path) or (
+            self.trouble.get("hang") == kind and self.calls[kind] > self.trouble.get("hang_after", 0)
+        )
 
     async def _answer(self, asked: Asked, send: Send) -> None:
         answer = self.routes.answer(asked)
@@ -116,21 +133,65 @@ class Server:
             await send({"type": "http.response.body", "body": chunk, "more_body": True})
         await send({"type": "http.response.body", "body": b""})
 
-    def _batch(self, asked: Asked) -> dict[str, Any]:
-        responses = []
+    def _parts(self, asked: Asked) -> list[Asked]:
+        """The requests of a batch. Graph works on four of them at once."""
         requests = orjson.loads(asked.body)["requests"]
         assert len(requests) <= 20, "Graph takes 20 at most"
+        parts = []
         for one in requests:
             path, _, query = one["url"].partition("?")
             headers = {key.lower(): value for key, value in one.get("headers", {}).items()}
-            sub = Asked("GET", f"/v1.0{path}", query, headers, b"", asked.claims)
+            parts.append(Asked("GET", f"/v1.0{path}", query, headers, b"", asked.claims, one["id"]))
             self.calls["sub-requests"] += 1
-            refused = self._limits(sub) or self._planned(sub)
-            answer = Answer(refused[0], refused[1]) if refused else self.routes.answer(sub)
-            responses.append({"id": one["id"], "status": answer.status, "headers": {}, "body": answer.body})
+            self.calls[parts[-1].kind] += parts[-1].kind == "value"
+        return parts
+
+    def _batch(self, parts: list[Asked]) -> dict[str, Any]:
+        most = self.trouble.get("most_in_batch", len(parts))
+        busy = {"status": 429, "headers": {"Retry-After": "0.01"}, "body": _error("ApplicationThrottled", "MailboxConcurrency")}
+        responses = [answer for part in parts[:most] if (answer := self._part(part))]
+        responses += [{"id": part.id, **busy} for part in parts[most:]]
         return {"responses": list(reversed(responses))}  # in any order, as Graph does
 
-    def _refusal(self, asked: Asked) -> tuple[int, dict[str, Any], dict[str, str]] | None:
+    def _part(self, asked: Asked) -> dict[str, Any] | None:
+        """`parts`: key of a message → what is wrong with the answer to its part of a batch."""
+        refusal = self._throttled_part(asked) or self._limits(asked) or self._planned(asked)
+        wrong = self.trouble.get("parts", {}).get(asked.steps[-2] if asked.kind == "value" else "", [])
+        match wrong:
+            case ["missing"]:
+                return None
+            case [int(status), str(code), dict(headers)]:
+                refusal = status, _error(code, "planned"), headers
+            case [int(status), str(text), dict(headers), "text"]:
+                return {"id": asked.id, "status": status, "headers": headers, "body": text}
+        if refusal:
+            return {"id": asked.id, "status": refusal[0], "headers": refusal[2], "body": refusal[1]}
+        answer = self.routes.answer(asked)
+        if answer.chunks is None:
+            return {"id": asked.id, "status": answer.status, "headers": {}, "body": answer.body}
+        self.calls["downloads"] += 1
+        self.calls["downloads in batches"] += 1
+        headers = {"Content-Type": "text/plain"}
+        return {"id": asked.id, "status": 200, "headers": headers, "body": self._in_batch(b"".join(answer.chunks), wrong)}
+
+    def _in_batch(self, content: bytes, wrong: list[Any]) -> Any:
+        """As Graph gives files: in base64. `bodies` or `parts` say how they are given instead."""
+        match wrong[:1] or [self.trouble.get("bodies", "")]:
+            case ["text"]:
+                return content.decode(errors="replace")
+            case ["json"]:
+                return {"content": base64.b64encode(content).decode()}
+            case ["url-safe"]:
+                return base64.urlsafe_b64encode(content).decode()
+            case ["lines"]:
+                return base64.encodebytes(content).decode()
+            case ["unix"]:
+                content = content.replace(b"\r\n", b"\n")
+            case ["decoded"]:
+                content = content.decode(errors="replace").encode()
+        return base64.b64encode(content).decode()
+
+    def _refusal(self, asked: Asked) -> Refusal | None:
         """What is answered instead, and with which headers."""
         token = asked.headers.get("authorization", "").removeprefix("Bearer ")
         claims = self.entra.use(token, self.trouble.get("token_calls", 0))
@@ -140,12 +201,18 @@ class Server:
         asked.claims = claims
         return self._throttled(asked) or (None if asked.kind == "batch" else self._limits(asked)) or self._planned(asked)
 
-    def _throttled(self, asked: Asked) -> tuple[int, dict[str, Any], dict[str, str]] | None:
+    def _throttled(self, asked: Asked) -> Refusal | None:
         """Each address is throttled once; whoever asks again too early has not obeyed."""
-        seconds = self.trouble.get("throttle_each")
+        what = f"{asked.path}?{asked.query}" if asked.kind != "batch" else f"batch {hash(asked.body)}"
+        return self._throttled_once(what, self.trouble.get("throttle_each"))
+
+    def _throttled_part(self, asked: Asked) -> Refusal | None:
+        """The same for the parts of batches."""
+        return self._throttled_once(asked.path, self.trouble.get("throttle_parts"))
+
+    def _throttled_once(self, what: str, seconds: float | None) -> Refusal | None:
         if not seconds:
             return None
-        what = f"{asked.path}?{asked.query}" if asked.kind != "batch" else f"batch {hash(asked.body)}"
         until = self.throttled_until.get(what)
         if until is None:
             self.throttled_until[what] = time.monotonic() + seconds
@@ -155,7 +222,7 @@ class Server:
             self.violations["asked before Retry-After was over"] += 1
         return None
 
-    def _limits(self, asked: Asked) -> tuple[int, dict[str, Any], dict[str, str]] | None:
+    def _limits(self, asked: Asked) -> Refusal | None:
         """`quota`: so many requests in `quota_seconds` for each mailbox."""
         quota, box = self.trouble.get("quota"), asked.mailbox
         if not box:
@@ -172,9 +239,9 @@ class Server:
         recent.append(now)
         return None
 
-    def _planned(self, asked: Asked) -> tuple[int, dict[str, Any], dict[str, str]] | None:
+    def _planned(self, asked: Asked, kind: str = "") -> Refusal | None:
         """`fail`: kind of request → [status, code, how often]."""
-        plan = self.trouble.get("fail", {}).get(asked.kind)
+        plan = self.trouble.get("fail", {}).get(kind or asked.kind)
         if not plan or plan[2] == 0:
             return None
         plan[2] -= 1

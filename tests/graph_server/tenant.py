@@ -15,6 +15,7 @@ WELL_KNOWN = {
     "deleteditems": "Gelöschte Elemente",
 }
 _LINE = b"This line is here only to make the message long, and it does so well.\r\n"
+_LINES = _LINE * 15_000
 
 
 @dataclass(slots=True)
@@ -29,6 +30,10 @@ class Message:
     edition: int = 0
     broken: int = 0
     """The HTTP status that its download is answered with."""
+    attached: bool = False
+    body: str = ""
+    """Instead of the usual text."""
+    charset: str = "utf-8"
 
     def key(self, immutable: bool) -> str:
         """Only the immutable one survives a move."""
@@ -118,14 +123,13 @@ class Mailbox:
         head = (
             f"From: sender{message.number % 7}@example.org\r\nTo: {self.address}\r\nSubject: Message {message.number}\r\n"
             f"Date: Mon, 06 Jan 2025 10:{message.number % 60:02}:00 +0000\r\nMessage-ID: <{message.number}.{self.address}>\r\n"
-            f"\r\nHello {self.address}, this is number {message.number}, edition {message.edition}.\r\n"
-        ).encode()
+            f"\r\n{message.body or f'Hello {self.address}, this is number {message.number}, edition {message.edition}.'}\r\n"
+        ).encode(message.charset)
         yield head
         left = message.size - len(head)
-        chunk = _LINE * 15_000
         while left > 0:
-            yield chunk[:left]
-            left -= len(chunk)
+            yield _LINES[:left]
+            left -= len(_LINES)
 
     def _event(self, folder: str, number: int) -> None:
         self.sequence += 1

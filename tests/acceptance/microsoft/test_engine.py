@@ -162,12 +162,15 @@ def test_refused_mailboxes_stop_themselves_only_and_credentials_the_source(world
 
 
 def test_a_message_of_150_megabytes_passes_through_little_memory(world: World, tmp_path: Path) -> None:
-    with graph_server(tmp_path / "graph", users=USERS[:1], messages=3, folders=["inbox"]) as graph:
+    """Though Graph says that it has no attachments, and others come together with it."""
+    with graph_server(tmp_path / "graph", users=USERS[:1], messages=30, folders=["inbox"]) as graph:
         source = add(world, graph)
         worker = world.start_worker()
-        assert world.sync(source).archived == 3  # everything that is needed is loaded
+        assert world.sync(source).archived == 30  # everything that is needed is loaded
+        assert graph.calls()["downloads in batches"] > 10
         before = psutil.Process(worker.pid).memory_info().rss
-        graph.do("user0@contoso.example", "add", "id-inbox", size=150 << 20)
+        for size in (0, 0, 150 << 20, 0):
+            graph.do("user0@contoso.example", "add", "id-inbox", size=size)
         most = 0
         started = world.start_sync(source)
 
@@ -177,7 +180,9 @@ def test_a_message_of_150_megabytes_passes_through_little_memory(world: World, t
             return bool(world.rows("SELECT 1 FROM messages WHERE size_bytes = :size", size=150 << 20))
 
         eventually(ended, 120, "the large message")
-        assert world.wait(source, started).outcome == "success"
+        run = world.wait(source, started)
+        assert (run.outcome, run.archived) == ("success", 4)
+        assert graph.calls()["bundle"] >= 2, "it was asked for in one"
         assert most - before < 100 << 20, f"{(most - before) >> 20} MiB more than before"
         assert most < 300 << 20
     assert not list(Path("/tmp").glob("archiver-microsoft-*/*.eml")), "the spool is cleared"

@@ -193,7 +193,7 @@ def test_one_message_that_graph_cannot_give_is_a_dead_letter_and_heals(box: Box)
 
 
 def test_token_expires_in_the_middle_of_a_page(box: Box) -> None:
-    box.server.control(trouble={"token_calls": 5})
+    box.server.control(trouble={"token_calls": 2})
     held = box.sync()
     assert len(held.hashes) == 30
     assert held.failed == set()
@@ -251,6 +251,7 @@ def test_a_link_to_another_server_is_not_followed(box: Box) -> None:
 
 
 def test_a_stop_ends_between_messages_with_what_is_there(box: Box) -> None:
+    box.do("change", 10, attached=True)  # so that it comes by itself
     box.server.control(trouble={"hang_at": "/immutable-10/"})
     connector = box.connect()
     batches = connector.fetch(box.ref, {}, box.held.known)
@@ -280,6 +281,19 @@ def test_a_server_that_fails_is_unavailable_and_then_works(box: Box, case: _Case
         box.sync()
     box.server.control(trouble={"fail": {case.kind: [case.status, case.code, 1]}})
     assert len(box.sync().hashes) == 30, "once is not worth a word"
+
+
+def test_a_server_without_batches_is_asked_for_each_thing(box: Box) -> None:
+    box.server.control(trouble={"fail": {"batch": [404, "", 99]}})
+    held = box.sync()
+    box.do("move", 1, "id-sentitems")
+    new = box.do("add", "id-inbox")
+    box.sync()
+    assert len(held.given) == 31
+    assert held.folders["immutable-1"] == "Gesendete Elemente"
+    assert held.folders[f"immutable-{new}"] == "Posteingang"
+    again = Held().store(box.connect().refetch(box.ref, held.given))
+    assert again.hashes == held.hashes
 
 
 def test_a_mailbox_that_is_no_more(graph: GraphServer, box: Box) -> None:
