@@ -32,7 +32,7 @@ def main() -> None:
 
 
 def _microsoft(place: Path, environment: dict[str, str], engine: Engine, workers: Workers, mailboxes: int) -> None:
-    messages = {1: 1500, 10: 1000}.get(mailboxes, 300)
+    messages = {1: 1500}.get(mailboxes, 1000)
     users = [{"address": f"u{number}@m{mailboxes}.example"} for number in range(mailboxes)]
     folders = ["inbox", "sentitems", *(f"Project {number}" for number in range(_FOLDERS - 5))]
     trouble = {"latency": _LATENCY, "quota": _PER_MINUTE, "quota_seconds": 60.0}
