@@ -31,8 +31,8 @@ from archiver.store.pack import IndexEntry, Place, read_seal, torn_at
 from archiver.store.reader import CachingReader, Frame, recipe_of
 from archiver.store.recipe import Recipe
 
-_PORTION = 200
-_PORTIONS = 5  # in a transaction
+_PORTION = 100  # rows of more messages do not fit into the socket, and we would wait for Postgres
+_PORTIONS = 10  # in a transaction
 _IN_MEMORY_BYTES = 8 << 20
 _OBJECT_KINDS = (Kind.MESSAGE, Kind.PART, Kind.DICTIONARY, Kind.TEXT)
 _JOURNAL: dict[int, Callable[[bytes], Any]] = {
