@@ -10,6 +10,7 @@ from markupsafe import Markup
 
 from archiver.web.catalogue import Texts
 
+_WORD_BEFORE = 12
 _UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB")
 
 
@@ -64,13 +65,20 @@ def duration(t: Texts, seconds: float) -> str:
     return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s"
 
 
-def marked(passage: Marked) -> Markup:
-    """Everything is escaped; only our own marks are markup."""
-    pieces, at = [], 0
-    for start, end in passage.marks:
-        pieces += [escape(passage.text[at:start]), "<mark>", escape(passage.text[start:end]), "</mark>"]
+def marked(passage: Marked, start: int = 0) -> Markup:
+    """From `start` on. Everything is escaped; only our own marks are markup."""
+    pieces, at = ["…"] if start else [], start
+    for begin, end in passage.marks:
+        pieces += [escape(passage.text[at:begin]), "<mark>", escape(passage.text[begin:end]), "</mark>"]
         at = end
     return Markup("".join([*pieces, escape(passage.text[at:])]))  # noqa: S704  (escaped, piece by piece)
+
+
+def near_mark(passage: Marked) -> Markup:
+    """The passage from the word before its first mark on: a row has little room, and the mark is why it is there."""
+    first = passage.marks[0][0] if passage.marks else 0
+    word = passage.text.rfind(" ", 0, max(0, first - 1)) + 1
+    return marked(passage, word if first - word <= _WORD_BEFORE else first)
 
 
 def initials(name: str) -> str:

@@ -7,8 +7,9 @@ import zipfile
 from email.policy import SMTP
 from pathlib import Path
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
+from tests.acceptance.conftest import eventually
 from tests.browser.conftest import Site
 from tests.browser.mails import mail
 from tests.dovecot import PASSWORD, Dovecot
@@ -105,6 +106,25 @@ def test_progress_moves_by_itself(page: Page, site: Site, tmp_path: Path) -> Non
     expect(page.locator("table", has_text="Outcome")).to_contain_text("complete")
     site.ask("DELETE", f"/sources/{source}", params={"delete_mail": "true"})
     del site.sources["Slow"]
+
+
+def test_a_cycle_that_ends_before_the_first_event_is_seen_to_end(page: Page, site: Site, tmp_path: Path) -> None:
+    hold = tmp_path / "hold"
+    hold.touch()
+    source = site.add_source("Soon over", mailboxes=1, messages_per_mailbox=5, seed=79, trouble={"hold_path": str(hold)})
+    eventually(lambda: site.ask("GET", "/runs/running")["items"], 60, "a cycle that runs")
+    held: list[Route] = []
+    page.route("**/api/v1/progress", lambda route: held.append(route) if hold.exists() else route.continue_())
+    page.goto(f"/sources/{source}")
+    expect(page.locator(".live")).to_be_visible()
+    hold.unlink()
+    eventually(lambda: site.ask("GET", f"/sources/{source}/runs")["items"], 60, "its end")
+    expect(page.locator(".live")).to_be_visible()
+    held[0].continue_()
+    expect(page.locator("table", has_text="Outcome")).to_contain_text("complete")
+    expect(page.locator(".live")).to_be_hidden()
+    site.ask("DELETE", f"/sources/{source}", params={"delete_mail": "true"})
+    del site.sources["Soon over"]
 
 
 def test_several_files_are_dropped_and_come_in(page: Page, site: Site, tmp_path: Path) -> None:

@@ -67,6 +67,7 @@ def rendered(
         "ago": lambda at: formats.ago(t, at, now),
         "duration": partial(formats.duration, t),
         "marked": formats.marked,
+        "near_mark": formats.near_mark,
         "initials": formats.initials,
     }
     return templates.TemplateResponse(request, template, {**shared, **values}, status_code=status, headers=_PRIVATE)

@@ -49,7 +49,8 @@ function setBoxes(body, mailboxes) {
 }
 
 if (places.length) {
-  const known = new Set();
+  // with those that ran when the page was made: one that has ended before the first event is over, too
+  const known = new Set($$("[data-runs]").map((one) => one.dataset.runs));
   const events = new EventSource("/api/v1/progress");
   events.addEventListener("progress", (event) => {
     const { running } = JSON.parse(event.data);
