@@ -115,7 +115,9 @@ def _lasting(header: bytes) -> bytes:
 
 def canonical_sha256(raw: bytes) -> bytes:
     """The hash of a message that is in memory."""
-    text = raw.replace(b"\r\n", b"\n") if _BARE_CR.search(raw) else raw.replace(b"\r", b"")
+    text = raw
+    if b"\r" in raw:
+        text = raw.replace(b"\r\n", b"\n") if _BARE_CR.search(raw) else raw.replace(b"\r", b"")
     end = text.find(b"\n\n", 0, limits.HEADER_BYTES) + 1
     if end and not text.startswith(b"\n") and text.find(b">From ", end) < 0:  # nothing needs a closer look: as below, in one go
         header, body = _lasting(text[:end]), text[end:].rstrip(b"\n")

@@ -60,18 +60,21 @@ SEAL_PACK = """
     ON CONFLICT (id) DO UPDATE SET state = 'sealed', size_bytes = excluded.size_bytes, frames = excluded.frames,
         sha256 = excluded.sha256, sealed_at = excluded.sealed_at"""
 
-ADD_MESSAGES = """
+_ADD_MESSAGES = """
     INSERT INTO messages (id, sha256, canonical_sha256, internet_message_id, in_reply_to, reference_ids, sent_at, received_at,
         sort_at, date_origin, sender, sender_name, subject, thread_subject, size_bytes, has_attachments, defects, first_run_id,
         archived_at)
     SELECT id, decode(sha256, 'hex'), decode(canonical_sha256, 'hex'), internet_message_id, in_reply_to, reference_ids, sent_at,
         received_at, sort_at, date_origin, sender, sender_name, subject, thread_subject, size_bytes, has_attachments, defects,
-        %(run_id)s, %(at)s
+        {run}, {at}
     FROM json_to_recordset(%(rows)s::json) AS r(id uuid, sha256 text, canonical_sha256 text, internet_message_id text,
         in_reply_to text, reference_ids text[], sent_at timestamptz, received_at timestamptz, sort_at timestamptz,
         date_origin text, sender text, sender_name text, subject text, thread_subject uuid, size_bytes bigint,
-        has_attachments boolean, defects jsonb)
+        has_attachments boolean, defects jsonb, run uuid, at timestamptz)
     ON CONFLICT DO NOTHING RETURNING id"""
+ADD_MESSAGES = _ADD_MESSAGES.format(run="%(run_id)s", at="%(at)s")
+ADD_MESSAGES_OF_RUNS = _ADD_MESSAGES.format(run="run", at="at")
+"""Each row tells by itself which run brought it, and when."""
 
 ADD_PARTICIPANTS = """
     INSERT INTO participants (message_id, position, role, address, name)

@@ -1,40 +1,41 @@
 """An empty Postgres from the packs alone: sources (without credentials), mailboxes, messages, copies, changes, deletions.
 
-First a look at the journal of all packs. Then frames into `objects` and `messages`, pack by pack, and behind that, in a thread
-of its own, the journal in the order in which it happened; then the tombstones, and what has no copy goes. What a crash left
-without a commit comes in as well: more than before, never less.
+First a look at the journal of all packs. Then frames into `objects` and `messages`, pack by pack, by several processes, and
+behind that, in a thread of its own, the journal in the order in which it happened; then the tombstones, and what has no copy
+goes. What a crash left without a commit comes in as well: more than before, never less.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+import multiprocessing
+import os
+import signal
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from typing import Any
 from uuid import UUID
 
 from sqlalchemy import Engine, text
 
 from archiver.errors import UsageError
-from archiver.models.ids import message_uuid, uuid7
-from archiver.services import batch_sql as sql
-from archiver.services.message_rows import MessageRows, describe, describe_all
+from archiver.models.ids import uuid7
+from archiver.services.rebuild_stretch import Arrival, Outcome, Stretch, StretchReader, objects_of
 from archiver.services.replay import Entry, Reading, Rebuilt, Replay
+from archiver.stack.process import dying_with_us
 from archiver.store.archive import Archive, entries
 from archiver.store.backend import PackFile
-from archiver.store.content import Memory, StoredMessage
-from archiver.store.errors import Damage
+from archiver.store.errors import Damage, StoreUnavailable
 from archiver.store.frames import Kind
-from archiver.store.journal import Changes, Config, Occurrence, Occurrences, Tombstones, written_at
-from archiver.store.pack import IndexEntry, Place, read_seal, torn_at
-from archiver.store.reader import CachingReader, Frame, recipe_of
-from archiver.store.recipe import Recipe
+from archiver.store.journal import Changes, Config, Occurrences, Tombstones, written_at
+from archiver.store.local import LocalPacks
+from archiver.store.pack import Place, read_seal, torn_at
 
-_PORTION = 100  # rows of more messages do not fit into the socket, and we would wait for Postgres
-_PORTIONS = 10  # in a transaction
-_IN_MEMORY_BYTES = 8 << 20
-_OBJECT_KINDS = (Kind.MESSAGE, Kind.PART, Kind.DICTIONARY, Kind.TEXT)
+_STRETCH = 1_000  # objects that a process gets at a time
+_MOST_PROCESSES = 4  # Postgres needs cores, too
 _JOURNAL: dict[int, Callable[[bytes], Any]] = {
     Kind.OCCURRENCE: Occurrences.decode,
     Kind.COPY_CHANGE: Changes.decode,
@@ -42,14 +43,9 @@ _JOURNAL: dict[int, Callable[[bytes], Any]] = {
     Kind.CONFIG: Config.decode,
 }
 
-_HURRY = text("SET LOCAL synchronous_commit = off")  # a crash means to begin anew anyway
 _ADD_PACK = text("""
     INSERT INTO packs (id, name, state, size_bytes, frames, sha256, sealed_at)
     VALUES (:id, :name, :state, :size, :frames, :sha256, CASE WHEN :state = 'sealed' THEN now() END)""")
-_ADD_PARTS = """
-    INSERT INTO message_parts (message_id, part_sha256)
-    SELECT m, decode(h, 'hex') FROM json_to_recordset(%(rows)s::json) AS x(m uuid, h text) JOIN messages ON messages.id = m
-    ON CONFLICT DO NOTHING"""
 _SHED = text("""
     UPDATE message_copies c SET message_id = NULL WHERE c.deleted_at IS NOT NULL AND NOT EXISTS (
         SELECT 1 FROM message_copies o WHERE o.message_id = c.message_id AND o.deleted_at IS NULL)""")
@@ -62,56 +58,44 @@ _HOMELESS = text("SELECT count(*) FROM message_copies c WHERE NOT EXISTS (SELECT
 _ANNOUNCE = text("INSERT INTO outbox (id, queue, job, payload) VALUES (:id, 'indexing', 'reindex', '{}'::jsonb)")
 
 
-FirstSeen = dict[bytes, tuple[Occurrence, Occurrences]]
-
-
-@dataclass(frozen=True, slots=True)
-class _Arrival:
-    """A message and when and with which run it came, as far as its pack tells."""
-
-    place: Place
-    received_at: datetime | None = None
-    run_id: UUID | None = None
-    at: datetime | None = None
-    sha256: bytes = b""
-    content: Memory | StoredMessage | None = None
-    parts: tuple[bytes, ...] = ()
-
-
 Progress = Callable[[int, int], None]
 """(packs done, packs in all)"""
 
 
-def rebuild(engine: Engine, archive: Archive, progress: Progress | None = None) -> Rebuilt:
+def rebuild(engine: Engine, archive: Archive, progress: Progress | None = None, *, processes: int | None = None) -> Rebuilt:
+    """`processes`: how many read; by themselves as many as there are cores, where that can be done, and pays."""
     with engine.connect() as connection:
         filled = connection.execute(text("SELECT EXISTS (SELECT 1 FROM messages) OR EXISTS (SELECT 1 FROM packs)")).scalar_one()
     if filled:
         raise UsageError("rebuild wants an empty database: there are messages or packs in this one")
-    return _Rebuild(engine, archive).run(progress or (lambda done, total: None))
+    return _Rebuild(engine, archive, processes).run(progress or (lambda done, total: None))
 
 
 class _Rebuild:
-    def __init__(self, engine: Engine, archive: Archive) -> None:
+    def __init__(self, engine: Engine, archive: Archive, processes: int | None) -> None:
         self.engine = engine
         self.archive = archive
+        self.processes = processes
         self.result = Rebuilt()
-        self.objects = CachingReader(archive.frames, archive.objects)
         self.journal: dict[UUID, list[Entry]] = {}
+        self.objects = 0
         self.reading = Reading()
         self.replaying: Future[None]
-        self.occurrences: dict[Place, Occurrences] = {}
-        self.postponed: list[_Arrival] = []
+        self.postponed: list[tuple[Place, Arrival]] = []
 
     def run(self, progress: Progress) -> Rebuilt:
         packs = list(self.archive.backend.packs())
         for pack_id in packs:
             self._read_journal(pack_id)
-        journal = [entry for entries_ in self.journal.values() for entry in entries_]
-        replay = Replay(self.engine, journal, self._decoded, self.reading, self.result)
-        with ThreadPoolExecutor(1, "replay") as beside:
+        places = {pack: [one.place for one in found if one.kind is Kind.OCCURRENCE] for pack, found in self.journal.items()}
+        reader = StretchReader(self.engine, self.archive, places)
+        journal = [entry for found in self.journal.values() for entry in found]
+        replay = Replay(self.engine, journal, self._decode, self.reading, self.result)
+        with _readers(reader, self._useful_processes()) as read, ThreadPoolExecutor(1, "replay") as beside:
             self.replaying = beside.submit(replay.run)
             try:
-                self._read_packs(packs, progress)
+                self._read_packs(packs, read, progress)
+                self._take(reader.read_postponed(self.postponed))
             except BaseException:
                 self.reading.finish(failed=True)
                 raise
@@ -128,6 +112,12 @@ class _Rebuild:
             self.result.messages = connection.execute(text("SELECT count(*) FROM messages")).scalar_one()
         return self.result
 
+    def _useful_processes(self) -> int:
+        """A connection to a bucket does not survive a fork, and elsewhere than on Linux other things do not."""
+        if sys.platform != "linux" or not isinstance(self.archive.backend, LocalPacks):
+            return 1
+        return self.processes or min(_MOST_PROCESSES, os.cpu_count() or 1, self.objects // _STRETCH + 1)
+
     def _read_journal(self, pack_id: UUID) -> None:
         """Remembers where the journal frames of a pack are, and when they were written."""
         self.journal[pack_id] = found = []
@@ -135,6 +125,7 @@ class _Rebuild:
             listed = list(entries(self.archive.backend.open(pack_id), self.archive.frames))
         except Damage:
             return  # told when its messages are read
+        self.objects += len(listed)
         for entry in listed:
             if entry.kind in _JOURNAL:
                 place, kind = Place(pack_id, entry.offset, entry.length), Kind(entry.kind)
@@ -143,53 +134,6 @@ class _Rebuild:
                 except Damage as damage:
                     self.result.damage.append(str(damage))
 
-    # frames
-
-    def _read_packs(self, packs: list[UUID], progress: Progress) -> None:
-        for number, pack_id in enumerate(packs, start=1):
-            self._pack(pack_id)
-            progress(number, len(packs))
-        self._postponed_messages()
-
-    def _pack(self, pack_id: UUID) -> None:
-        try:
-            pack = self.archive.backend.open(pack_id).read_ahead()
-            listed = list(entries(pack, self.archive.frames))
-        except Damage as damage:
-            self.result.damage.append(str(damage))
-            return
-        self.result.packs += 1
-        first = self._first_seen(pack_id)
-        wanted = [entry for entry in listed if entry.kind in _OBJECT_KINDS]
-        with self.engine.begin() as connection:
-            connection.execute(_ADD_PACK, _pack_row(pack, len(listed)))
-        for start in range(0, len(wanted), _PORTION * _PORTIONS):
-            some = wanted[start : start + _PORTION * _PORTIONS]
-            with self.engine.begin() as connection:
-                connection.execute(_HURRY)
-                with sql.Pipeline(connection) as pipeline:  # Postgres inserts a portion while we read the next
-                    for at in range(0, len(some), _PORTION):
-                        self._portion(pipeline, pack, some[at : at + _PORTION], first)
-            self.reading.reached(pack_id, some[-1].offset)
-            if self.replaying.done():
-                self.replaying.result()  # raises what stopped it
-        self.reading.reached(pack_id, pack.size)
-
-    def _first_seen(self, pack_id: UUID) -> FirstSeen:
-        """The first occurrence of each message of a pack, for its date of receipt."""
-        first: FirstSeen = {}
-        self.occurrences = {}
-        for entry in self.journal[pack_id]:
-            if entry.kind is Kind.OCCURRENCE and (decoded := self._decode(entry.place, entry.kind)) is not None:
-                self.occurrences[entry.place] = decoded
-                for copy in decoded.copies:
-                    first.setdefault(copy.sha256, (copy, decoded))
-        return first
-
-    def _decoded(self, place: Place, kind: Kind) -> Any:
-        """Those of the pack that is being read are at hand."""
-        return self.occurrences.get(place) or self._decode(place, kind)
-
     def _decode(self, place: Place, kind: Kind) -> Any:
         try:
             return _JOURNAL[kind](self.archive.frames.open(place).bytes())
@@ -197,121 +141,81 @@ class _Rebuild:
             self.result.damage.append(str(damage))
             return None
 
-    def _portion(self, pipeline: sql.Pipeline, pack: PackFile, listed: list[IndexEntry], first: FirstSeen) -> None:
-        objects: list[dict[str, Any]] = []
-        messages: list[tuple[Frame, Place]] = []
-        for entry in listed:
-            try:
-                frame = self.archive.frames.open_in(pack, entry.offset, entry.length)
-            except Damage as damage:
-                self.result.damage.append(str(damage))
-                continue
-            label = Kind(entry.kind).label
-            raw_bytes = frame.header.content_length
-            objects.append({"h": frame.sha256.hex(), "k": label, "p": entry.offset, "s": entry.length, "r": raw_bytes})
-            if entry.kind == Kind.MESSAGE:
-                messages.append((frame, Place(pack.id, entry.offset, entry.length)))
-            elif entry.kind == Kind.PART:
-                small = raw_bytes <= _IN_MEMORY_BYTES
-                self.objects.keep(frame.sha256, frame.place, frame.bytes() if small else None)
-        objects.sort(key=lambda row: (row["h"], row["k"]))
-        pipeline.send(sql.ADD_OBJECTS, rows=sql.rows(objects), pack_id=pack.id)
-        self._messages(pipeline, messages, first)
+    def _read_packs(self, packs: list[UUID], read: _Read, progress: Progress) -> None:
+        """Some stretches are always in work; what they gave is taken in their order."""
+        in_work: deque[tuple[Stretch, int, Future[Outcome]]] = deque()
 
-    def _messages(self, pipeline: sql.Pipeline, messages: list[tuple[Frame, Place]], first: FirstSeen) -> None:
-        """Rows of messages; those whose parts were not seen yet wait until all packs are read."""
-        ready: list[_Arrival] = []
-        for frame, place in messages:
-            seen = first.get(frame.sha256)
-            if frame.is_recipe or frame.header.content_length > _IN_MEMORY_BYTES:
-                self._prepare(frame, _arrival(place, seen), ready, may_postpone=True)
-            else:
-                ready.append(_arrival(place, seen, frame.sha256, Memory(frame.bytes())))
-        self._send(pipeline, ready)
+        def finish(at_most: int) -> None:
+            while len(in_work) > at_most:
+                stretch, packs_done, outcome = in_work.popleft()
+                self._take(outcome.result())
+                self.reading.reached(stretch.pack_id, stretch.end)
+                progress(packs_done, len(packs))
+                if self.replaying.done():
+                    self.replaying.result()  # raises what stopped it
 
-    def _prepare(self, frame: Frame, arrival: _Arrival, ready: list[_Arrival], *, may_postpone: bool) -> None:
-        """A message that is put together from parts, or so large that it is read as a stream."""
+        for number, pack_id in enumerate(packs):
+            stretches = self._stretches(pack_id)
+            for stretch in stretches:
+                in_work.append((stretch, number + (stretch is stretches[-1]), read(stretch)))
+                finish(2 * _MOST_PROCESSES)
+        finish(0)
+
+    def _stretches(self, pack_id: UUID) -> list[Stretch]:
         try:
-            content = _content(self.objects, frame)
-            if may_postpone and not all(self.objects.knows(part) for part in content.parts):
-                self.postponed.append(arrival)
-                return
-            held = Memory(b"".join(content.pieces())) if content.size <= _IN_MEMORY_BYTES else content
-            ready.append(replace(arrival, sha256=frame.sha256, content=held, parts=content.parts))
+            pack = self.archive.backend.open(pack_id)
+            listed = objects_of(pack, self.archive)
+            row = _pack_row(pack, sum(1 for _ in entries(pack, self.archive.frames)))
         except Damage as damage:
             self.result.damage.append(str(damage))
+            return []
+        self.result.packs += 1
+        with self.engine.begin() as connection:
+            connection.execute(_ADD_PACK, row)
+        found = []
+        for start in range(0, max(1, len(listed)), _STRETCH):
+            stop = min(start + _STRETCH, len(listed))
+            found.append(Stretch(pack_id, start, stop, pack.size if stop == len(listed) else listed[stop].offset))
+        return found
 
-    def _postponed_messages(self) -> None:
-        for start in range(0, len(self.postponed), _PORTION):
-            ready: list[_Arrival] = []
-            for arrival in self.postponed[start : start + _PORTION]:
-                try:
-                    frame = self.archive.frames.open(arrival.place)
-                except Damage as damage:
-                    self.result.damage.append(str(damage))
-                    continue
-                self._prepare(frame, arrival, ready, may_postpone=False)
-            with self.engine.begin() as connection, sql.Pipeline(connection) as pipeline:
-                self._send(pipeline, ready)
-
-    def _send(self, pipeline: sql.Pipeline, ready: list[_Arrival]) -> None:
-        self.result.damage += _send_messages(pipeline, ready)
-        parts = sorted({(arrival.sha256, part) for arrival in ready for part in arrival.parts})
-        if parts:
-            rows = [{"m": message_uuid(sha256), "h": part.hex()} for sha256, part in parts]
-            pipeline.send(_ADD_PARTS, rows=sql.rows(rows))
+    def _take(self, outcome: Outcome) -> None:
+        self.result.damage += outcome.damage
+        self.postponed += outcome.postponed
 
 
-def _arrival(
-    place: Place, seen: tuple[Occurrence, Occurrences] | None, sha256: bytes = b"", content: Memory | None = None
-) -> _Arrival:
-    if seen is None:
-        return _Arrival(place, sha256=sha256, content=content)
-    copy, batch = seen
-    return _Arrival(place, copy.received_at, batch.run_id, batch.at, sha256, content)
+_Read = Callable[[Stretch], "Future[Outcome]"]
 
 
-def _content(objects: CachingReader, frame: Frame) -> StoredMessage:
-    """A message that is read from the packs again whenever somebody looks at it."""
-    place = frame.place
-    if not frame.is_recipe:
-        return StoredMessage(lambda: objects.frames.open(place).pieces, frame.header.content_length)
-    if frame.header.content_length <= _IN_MEMORY_BYTES:
-        data = frame.bytes()
-        recipe, _ = Recipe.decode(data)
-        again = lambda: objects.assemble(frame._replace(pieces=iter((data,))))  # noqa: E731
-        return StoredMessage(again, recipe.message_length, _parts(recipe))
-    recipe = recipe_of(frame)
-    return StoredMessage(lambda: objects.assemble(objects.frames.open(place)), recipe.message_length, _parts(recipe))
+@contextmanager
+def _readers(reader: StretchReader, processes: int) -> Iterator[_Read]:
+    """What reads stretches: processes that are copies of this one, or a thread."""
+    executor: Executor
+    if processes == 1:
+        with ThreadPoolExecutor(1, "reader") as executor:
+            yield lambda stretch: executor.submit(reader.read, stretch)
+        return
+    fork = multiprocessing.get_context("fork")
+    try:
+        with ProcessPoolExecutor(processes, fork, _begin_child, (reader, dying_with_us(signal.SIGKILL))) as executor:
+            executor.submit(os.getpid).result()  # all of them are started now, while there is no other thread of ours
+            yield lambda stretch: executor.submit(_read_in_child, stretch)
+    except BrokenProcessPool as error:
+        raise StoreUnavailable("a process that read the packs was ended; begin again, with an empty database") from error
 
 
-def _parts(recipe: Recipe) -> tuple[bytes, ...]:
-    return tuple(sorted(set(recipe.part_hashes)))
+_child: StretchReader
 
 
-def _send_messages(pipeline: sql.Pipeline, arrivals: list[_Arrival]) -> list[str]:
-    """Returns the damage that was met."""
-    damage: list[str] = []
-    groups: dict[tuple[UUID | None, datetime | None], list[MessageRows]] = {}
-    held = [(one, (one.content, one.sha256, one.received_at)) for one in arrivals if isinstance(one.content, Memory)]
-    for (arrival, _), row in zip(held, describe_all([mail for _, mail in held]), strict=True):
-        groups.setdefault((arrival.run_id, arrival.at), []).append(row)
-    for arrival in arrivals:
-        if isinstance(arrival.content, StoredMessage):
-            try:
-                row = describe(arrival.content, arrival.sha256, arrival.received_at)
-            except Damage as error:
-                damage.append(str(error))
-                continue
-            groups.setdefault((arrival.run_id, arrival.at), []).append(row)
-    for (run_id, at), rows in groups.items():
-        rows.sort(key=lambda row: row.sha256)
-        messages = sql.rows([row.message for row in rows])
-        pipeline.send(sql.ADD_MESSAGES, rows=messages, run_id=run_id, at=at or datetime.now(UTC))
-        participants = [entry for row in rows for entry in row.participants]
-        if participants:
-            pipeline.send(sql.ADD_PARTICIPANTS, rows=sql.rows(participants))
-    return damage
+def _begin_child(reader: StretchReader, die_with_parent: Callable[[], None]) -> None:
+    global _child
+    die_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is told, too, and ends us
+    reader.engine.dispose(close=False)  # these connections are the parent's
+    _child = reader
+
+
+def _read_in_child(stretch: Stretch) -> Outcome:
+    return _child.read(stretch)
 
 
 def _pack_row(pack: PackFile, frames: int) -> dict[str, Any]:

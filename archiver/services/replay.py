@@ -16,12 +16,12 @@ from sqlalchemy import Connection, Engine, text
 
 from archiver.models.ids import message_uuid, uuid7
 from archiver.services import batch_sql as sql
+from archiver.services.rebuild_stretch import HURRY
 from archiver.services.snapshot import restore_config
 from archiver.store.frames import Kind
 from archiver.store.journal import Changes, Occurrences, Origin, Tombstones
 from archiver.store.pack import Place
 
-_HURRY = text("SET LOCAL synchronous_commit = off")  # a crash means to begin anew anyway
 _ADD_SOURCE = text("""
     INSERT INTO ingestion_sources (id, kind, name, status, status_message)
     VALUES (:id, :kind, :name, 'paused', 'Rebuilt from the packs: enter its credentials again, then resume it.')
@@ -186,7 +186,7 @@ class Replay:
     def _add_copies(self, batch: Occurrences, rows: list[dict[str, Any]]) -> list[Any]:
         """Those whose message is not there."""
         with self.engine.begin() as connection:
-            connection.execute(_HURRY)
+            connection.execute(HURRY)
             mailbox_id = self._add_origin(connection, batch.origin)
             with sql.Pipeline(connection, mailbox_id=mailbox_id, run_id=batch.run_id, at=batch.at) as pipeline:
                 added = pipeline.ask(_ADD_COPIES, rows=sql.rows(rows))

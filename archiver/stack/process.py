@@ -73,6 +73,19 @@ def _user_exists(name: str) -> bool:
     return True
 
 
+def dying_with_us(death_signal: signal.Signals) -> Callable[[], None]:
+    """What a child calls right after the fork, on Linux, to get `death_signal` when the thread that forked it ends."""
+    parent = os.getpid()
+    libc = ctypes.CDLL(None)  # looked up before the fork: nothing may be imported after it
+
+    def apply() -> None:
+        libc.prctl(_PR_SET_PDEATHSIG, int(death_signal))
+        if os.getppid() != parent:  # died before prctl took effect
+            os.kill(os.getpid(), death_signal)
+
+    return apply
+
+
 def launch(
     command: Sequence[str],
     *,
@@ -90,7 +103,6 @@ def launch(
     0700), the child keeps the one capability that passes through them.
     """
     command = list(command)
-    parent = os.getpid()
     options: dict[str, object] = {}
     preexec: Callable[[], None] | None = None
     if run_as is not None:
@@ -99,12 +111,7 @@ def launch(
         else:
             options = {"user": run_as.uid, "group": run_as.gid, "extra_groups": []}
     if ON_LINUX:
-        libc = ctypes.CDLL(None)  # looked up before the fork: nothing may be imported after it
-
-        def preexec() -> None:
-            libc.prctl(_PR_SET_PDEATHSIG, int(death_signal))
-            if os.getppid() != parent:  # died before prctl took effect
-                os.kill(os.getpid(), death_signal)
+        preexec = dying_with_us(death_signal)
     else:
         command = [sys.executable, "-m", "archiver.stack.guard", death_signal.name, "--", *command]
     return subprocess.Popen(  # type: ignore[call-overload,no-any-return]

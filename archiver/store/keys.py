@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from hashlib import sha256 as _sha256
@@ -65,6 +66,9 @@ class PackKeys:
         self._keys = [_derive(key_id, secret) for key_id, secret in keyring.keys.items()]
         self._by_fingerprint = {key.fingerprint: key for key in self._keys}
         self.active = self._keys[0]
+
+    def __iter__(self) -> Iterator[PackKey]:
+        return iter(self._keys)
 
     def find(self, fingerprint: bytes, key_id: str = "") -> PackKey:
         """`key_id` is what the pack's header says, for the message to the one who has to find the key."""

@@ -209,9 +209,6 @@ class CachingReader(ObjectReader):
             while self._size > _CACHED_PARTS_BYTES:
                 self._size -= len(self._contents.popitem(last=False)[1])
 
-    def knows(self, sha256: bytes) -> bool:
-        return sha256 in self._places
-
     def stream(self, sha256: bytes, kind: Kind = Kind.MESSAGE) -> Iterator[bytes]:
         held = self._held(sha256) if kind is Kind.PART else None
         return super().stream(sha256, kind) if held is None else iter((held,))

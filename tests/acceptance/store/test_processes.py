@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from uuid import UUID
 
+import psutil
 import pytest
 from sqlalchemy import Engine, text
 
@@ -110,6 +111,28 @@ def test_rebuild_after_a_kill_holds_at_least_what_was_there(
     assert before <= after
     archive.close()
     empty.dispose()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere one process rebuilds")
+@pytest.mark.parametrize("killed", ["one that reads", "the one that was started"])
+def test_a_rebuild_that_loses_a_process_ends_as_a_whole(
+    engine: Engine, database_url: str, tmp_path: Path, new_world_url: str, killed: str
+) -> None:
+    set_up(engine)
+    start("write", database_url, tmp_path / "packs", MAILBOX, 1000).communicate(timeout=120)
+    process = start("rebuild", new_world_url, tmp_path / "packs", MAILBOX, 2)
+    children: list[psutil.Process] = []
+    while len(children) < 2:
+        assert process.poll() is None, process.communicate()
+        children = psutil.Process(process.pid).children()
+    for child in children:
+        child.suspend()
+    (children[0] if killed == "one that reads" else process).kill()
+    children[1].resume()
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode != 0
+    assert killed != "one that reads" or "begin again, with an empty database" in errors
+    assert psutil.wait_procs(children, timeout=20)[1] == []
 
 
 @pytest.fixture

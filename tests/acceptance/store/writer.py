@@ -1,4 +1,4 @@
-"""A process that archives mail until it is done, or killed: `python -m … write URL PACKS MAILBOX N`."""
+"""A process that works on an archive until it is done, or killed: `python -m … write URL PACKS MAILBOX N`."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from archiver.db import make_engine
 from archiver.secrets import Keyring
 from archiver.services.ingest import Ingest, load_origin
 from archiver.services.places import DatabasePlaces
+from archiver.services.rebuild import rebuild
 from archiver.store.archive import Archive
 from archiver.store.dictionaries import Trainer
 from archiver.store.keys import PackKeys
@@ -68,6 +69,13 @@ def store_large(url: str, folder: Path, mailbox_id: UUID, path: Path) -> None:
     sys.stdout.write(f"{peak_kib()}\n")
 
 
+def rebuild_all(url: str, folder: Path, processes: int) -> None:
+    engine = make_engine(url, "writer")
+    _, archive = open_world(engine, folder)
+    result = rebuild(engine, archive, processes=processes)
+    sys.stdout.write(f"{result.messages}\n")
+
+
 def peak_kib() -> int:
     """Of this program alone: ru_maxrss begins with what the process that started it had."""
     try:
@@ -81,5 +89,7 @@ if __name__ == "__main__":
     what, url, folder, mailbox, argument = sys.argv[1:]
     if what == "write":
         write(url, Path(folder), UUID(mailbox), int(argument))
+    elif what == "rebuild":
+        rebuild_all(url, Path(folder), int(argument))
     else:
         store_large(url, Path(folder), UUID(mailbox), Path(argument))

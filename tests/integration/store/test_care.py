@@ -162,15 +162,19 @@ def test_a_lost_key_is_one_clear_error(world: World) -> None:
 # rebuild
 
 
-@pytest.mark.parametrize("limit", [40_000, 256 << 20])
-def test_rebuild_equals_the_original(world: World, new_world: Callable[..., World], limit: int) -> None:
+@pytest.mark.parametrize(("limit", "processes"), [(40_000, 1), (256 << 20, 1), (40_000, 3), (256 << 20, 3)])
+def test_rebuild_equals_the_original(
+    world: World, new_world: Callable[..., World], limit: int, processes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In packs of any size, by one process or by several that get few messages each, with parts that others have read."""
+    monkeypatch.setattr("archiver.services.rebuild._STRETCH", 7)
     world.limit_bytes = limit
     fill(world)
     expected = world.content()
     world.archive.close()
     rebuilt = new_world(empty=True, folder=world.folder)
     rebuilt.open()
-    result = rebuild(rebuilt.engine, rebuilt.archive)
+    result = rebuild(rebuilt.engine, rebuilt.archive, processes=processes)
     assert result.damage == []
     assert result.lost_copies == 0
     assert rebuilt.content() == expected
@@ -221,7 +225,8 @@ def test_rebuild_brings_back_what_is_set_up(world: World, new_world: Callable[..
     assert rebuilt.value("SELECT role FROM users WHERE email = 'eve@x.org'") == "auditor"
 
 
-def test_rebuild_goes_past_damage_and_tells_it(world: World, new_world: Callable[..., World]) -> None:
+@pytest.mark.parametrize("processes", [1, 2])
+def test_rebuild_goes_past_damage_and_tells_it(world: World, new_world: Callable[..., World], processes: int) -> None:
     fill(world)
     world.archive.close()
     (path,) = world.folder.iterdir()
@@ -231,11 +236,22 @@ def test_rebuild_goes_past_damage_and_tells_it(world: World, new_world: Callable
     path.write_bytes(data)
     rebuilt = new_world(empty=True, folder=world.folder)
     rebuilt.open()
-    result = rebuild(rebuilt.engine, rebuilt.archive)
+    result = rebuild(rebuilt.engine, rebuilt.archive, processes=processes)
     assert len(result.damage) == 1
     assert str(spot) in result.damage[0]
     assert result.lost_copies >= 1
     assert result.messages == world.value("SELECT count(*) FROM messages") - 1
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_rebuild_with_a_lost_key_is_one_clear_error(world: World, new_world: Callable[..., World], processes: int) -> None:
+    fill(world)
+    world.archive.close()
+    rebuilt = new_world(empty=True, folder=world.folder)
+    rebuilt.keyring = Keyring({"other": b"o" * 32})
+    rebuilt.open()
+    with pytest.raises(WrongKey, match=rebuilt.keyring.active):
+        rebuild(rebuilt.engine, rebuilt.archive, processes=processes)
 
 
 # deletion

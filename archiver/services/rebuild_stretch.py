@@ -1,0 +1,229 @@
+"""A stretch of a pack into `objects` and `messages`: the work that the processes of a rebuild share.
+
+Nothing here depends on another stretch. A message whose parts are not to be found yet is handed back, for later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from sqlalchemy import Engine, text
+
+from archiver.models.ids import message_uuid
+from archiver.services import batch_sql as sql
+from archiver.services.message_rows import MessageRows, describe, describe_all
+from archiver.store.archive import Archive, entries
+from archiver.store.backend import PackFile
+from archiver.store.content import Memory, StoredMessage
+from archiver.store.errors import Damage
+from archiver.store.frames import Kind
+from archiver.store.journal import Occurrences
+from archiver.store.pack import IndexEntry, Place
+from archiver.store.reader import CachingReader, Frame, ObjectReader, recipe_of
+from archiver.store.recipe import Recipe
+
+HURRY = text("SET LOCAL synchronous_commit = off")  # a crash means to begin anew anyway
+_PORTION = 200  # frames in a transaction
+_IN_MEMORY_BYTES = 8 << 20
+_OBJECT_KINDS = (Kind.MESSAGE, Kind.PART, Kind.DICTIONARY, Kind.TEXT)
+_ADD_PARTS = """
+    INSERT INTO message_parts (message_id, part_sha256)
+    SELECT m, decode(h, 'hex') FROM json_to_recordset(%(rows)s::json) AS x(m uuid, h text) JOIN messages ON messages.id = m
+    ON CONFLICT DO NOTHING"""
+
+
+class Stretch(NamedTuple):
+    """Some of the objects of a pack, in their order."""
+
+    pack_id: UUID
+    start: int
+    stop: int
+    end: int
+    """Everything before this offset is in Postgres when the stretch is, and those before it."""
+
+
+class Arrival(NamedTuple):
+    """When and with which run a message came, as far as its pack tells."""
+
+    received_at: datetime | None = None
+    run_id: UUID | None = None
+    at: datetime | None = None
+
+
+@dataclass(slots=True)
+class Outcome:
+    damage: list[str] = field(default_factory=list)
+    postponed: list[tuple[Place, Arrival]] = field(default_factory=list)
+
+
+class _Ready(NamedTuple):
+    """A message whose bytes are at hand."""
+
+    sha256: bytes
+    content: Memory | StoredMessage
+    arrival: Arrival
+    parts: tuple[bytes, ...] = ()
+
+
+@dataclass(slots=True)
+class _Pack:
+    file: PackFile
+    objects: list[IndexEntry]
+    parts: dict[bytes, Place]
+    """By their tags."""
+    arrivals: dict[bytes, Arrival]
+    """By the SHA-256 of the message: of its first occurrence."""
+
+
+def objects_of(pack: PackFile, archive: Archive) -> list[IndexEntry]:
+    return [entry for entry in entries(pack, archive.frames) if entry.kind in _OBJECT_KINDS]
+
+
+class StretchReader:
+    def __init__(self, engine: Engine, archive: Archive, occurrences: Mapping[UUID, Sequence[Place]]) -> None:
+        """`occurrences`: where the occurrence frames of each pack are."""
+        self.engine = engine
+        self._frames = archive.frames
+        self._archive = archive
+        self._occurrences = occurrences
+        self._objects = CachingReader(archive.frames, ObjectReader(archive.frames, self._find))
+        self._pack: _Pack | None = None
+        self._outcome = Outcome()
+
+    def read(self, stretch: Stretch) -> Outcome:
+        self._outcome = Outcome()
+        if stretch.start < stretch.stop:
+            pack = self._open(stretch.pack_id)
+            for at in range(stretch.start, stretch.stop, _PORTION):
+                self._portion(pack, pack.objects[at : min(at + _PORTION, stretch.stop)])
+        return self._outcome
+
+    def read_postponed(self, postponed: Sequence[tuple[Place, Arrival]]) -> Outcome:
+        """Once all stretches are read."""
+        self._outcome = Outcome()
+        for start in range(0, len(postponed), _PORTION):
+            ready: list[_Ready] = []
+            for place, arrival in postponed[start : start + _PORTION]:
+                try:
+                    self._prepare(self._frames.open(place), arrival, ready, may_postpone=False)
+                except Damage as damage:
+                    self._outcome.damage.append(str(damage))
+            with self.engine.begin() as connection, sql.Pipeline(connection) as pipeline:
+                self._send(pipeline, ready)
+        return self._outcome
+
+    def _open(self, pack_id: UUID) -> _Pack:
+        if self._pack is None or self._pack.file.id != pack_id:
+            file = self._archive.backend.open(pack_id)
+            objects = objects_of(file, self._archive)
+            parts = {one.tag: Place(pack_id, one.offset, one.length) for one in objects if one.kind == Kind.PART}
+            self._pack = _Pack(file.read_ahead(), objects, parts, self._arrivals(pack_id))
+        return self._pack
+
+    def _arrivals(self, pack_id: UUID) -> dict[bytes, Arrival]:
+        first: dict[bytes, Arrival] = {}
+        for place in self._occurrences[pack_id]:
+            try:
+                batch = Occurrences.decode(self._frames.open(place).bytes())
+            except Damage:
+                continue  # told by the one who replays the journal
+            for copy in batch.copies:
+                first.setdefault(copy.sha256, Arrival(copy.received_at, batch.run_id, batch.at))
+        return first
+
+    def _find(self, sha256: bytes, kind: Kind) -> Place | None:
+        """A part that another process has read: in the same pack, or where Postgres knows it to be by now."""
+        if self._pack is not None:
+            for key in self._archive.keys:
+                if place := self._pack.parts.get(key.content_tag(sha256)):
+                    return place
+        place = self._archive.objects.find(sha256, kind)
+        if place is not None:
+            self._objects.keep(sha256, place, None)
+        return place
+
+    def _portion(self, pack: _Pack, listed: Sequence[IndexEntry]) -> None:
+        objects: list[dict[str, Any]] = []
+        ready: list[_Ready] = []
+        for entry in listed:
+            try:
+                frame = self._frames.open_in(pack.file, entry.offset, entry.length)
+            except Damage as damage:
+                self._outcome.damage.append(str(damage))
+                continue
+            label, raw_bytes = Kind(entry.kind).label, frame.header.content_length
+            objects.append({"h": frame.sha256.hex(), "k": label, "p": entry.offset, "s": entry.length, "r": raw_bytes})
+            if entry.kind == Kind.MESSAGE:
+                arrival = pack.arrivals.get(frame.sha256) or Arrival()
+                if frame.is_recipe or raw_bytes > _IN_MEMORY_BYTES:
+                    self._prepare(frame, arrival, ready, may_postpone=True)
+                else:
+                    ready.append(_Ready(frame.sha256, Memory(frame.bytes()), arrival))
+            elif entry.kind == Kind.PART:
+                self._objects.keep(frame.sha256, frame.place, frame.bytes() if raw_bytes <= _IN_MEMORY_BYTES else None)
+        objects.sort(key=lambda row: (row["h"], row["k"]))
+        with self.engine.begin() as connection:
+            connection.execute(HURRY)
+            with sql.Pipeline(connection) as pipeline:
+                pipeline.send(sql.ADD_OBJECTS, rows=sql.rows(objects), pack_id=pack.file.id)
+                self._send(pipeline, ready)
+
+    def _prepare(self, frame: Frame, arrival: Arrival, ready: list[_Ready], *, may_postpone: bool) -> None:
+        """A message that is put together from parts, or so large that it is read as a stream."""
+        try:
+            content = _content(self._objects, frame)
+            if may_postpone and not all(self._objects.find(part, Kind.PART) for part in content.parts):
+                self._outcome.postponed.append((frame.place, arrival))
+                return
+            held = Memory(b"".join(content.pieces())) if content.size <= _IN_MEMORY_BYTES else content
+            ready.append(_Ready(frame.sha256, held, arrival, content.parts))
+        except Damage as damage:
+            self._outcome.damage.append(str(damage))
+
+    def _send(self, pipeline: sql.Pipeline, ready: Sequence[_Ready]) -> None:
+        """One statement for each table, its rows in the order of their keys: processes wait for each other in no circle."""
+        described = self._described(ready)
+        described.sort(key=lambda pair: pair[0].sha256)
+        now = datetime.now(UTC)
+        rows = [{**row.message, "run": arrival.run_id, "at": arrival.at or now} for row, arrival in described]
+        pipeline.send(sql.ADD_MESSAGES_OF_RUNS, rows=sql.rows(rows))
+        participants = [entry for row, _ in described for entry in row.participants]
+        if participants:
+            pipeline.send(sql.ADD_PARTICIPANTS, rows=sql.rows(participants))
+        parts = sorted({(one.sha256, part) for one in ready for part in one.parts})
+        if parts:
+            pipeline.send(_ADD_PARTS, rows=sql.rows([{"m": message_uuid(sha256), "h": part.hex()} for sha256, part in parts]))
+
+    def _described(self, ready: Sequence[_Ready]) -> list[tuple[MessageRows, Arrival]]:
+        held = [(one, (one.content, one.sha256, one.arrival.received_at)) for one in ready if isinstance(one.content, Memory)]
+        rows = describe_all([mail for _, mail in held])
+        found = [(row, one.arrival) for row, (one, _) in zip(rows, held, strict=True)]
+        for one in ready:
+            if isinstance(one.content, StoredMessage):
+                try:
+                    found.append((describe(one.content, one.sha256, one.arrival.received_at), one.arrival))
+                except Damage as damage:
+                    self._outcome.damage.append(str(damage))
+        return found
+
+
+def _content(objects: CachingReader, frame: Frame) -> StoredMessage:
+    """A message that is read from the packs again whenever somebody looks at it."""
+    place = frame.place
+    if not frame.is_recipe:
+        return StoredMessage(lambda: objects.frames.open(place).pieces, frame.header.content_length)
+    if frame.header.content_length <= _IN_MEMORY_BYTES:
+        data = frame.bytes()
+        recipe, _ = Recipe.decode(data)
+        again = lambda: objects.assemble(frame._replace(pieces=iter((data,))))  # noqa: E731
+        return StoredMessage(again, recipe.message_length, _parts(recipe))
+    recipe = recipe_of(frame)
+    return StoredMessage(lambda: objects.assemble(objects.frames.open(place)), recipe.message_length, _parts(recipe))
+
+
+def _parts(recipe: Recipe) -> tuple[bytes, ...]:
+    return tuple(sorted(set(recipe.part_hashes)))
