@@ -17,7 +17,7 @@ from sqlalchemy import Engine
 
 from archiver.config import load_settings
 from archiver.secrets import credentials_keyring
-from archiver.services import runs, sources
+from archiver.services import runs, source_rows, sources
 from archiver.services.quiet_context import QuietContext
 from benchmarks.engine import _servers
 from benchmarks.report import figure, load
@@ -116,10 +116,10 @@ def _google(place: Path, environment: dict[str, str], engine: Engine, workers: W
         figure(f"{what}: API calls per unchanged mailbox", sum(again.values()) / mailboxes, "", "≤ 1")
 
 
-def sync(engine: Engine, source: sources.Source) -> runs.Run:
+def sync(engine: Engine, source: source_rows.Source) -> runs.Run:
     with engine.begin() as connection:
         before = runs.newest_run(connection, source.id)
-        current = sources.load(connection, source.id)
+        current = source_rows.load(connection, source.id)
         assert current is not None
         sources.sync_now(connection, current)
     return runs.wait_for_run(engine, source.id, before, 1200, lambda _: None)

@@ -26,7 +26,7 @@ from imapclient import IMAPClient
 
 from archiver.config import load_settings
 from archiver.secrets import credentials_keyring
-from archiver.services import runs, sources
+from archiver.services import runs, source_rows, sources
 from archiver.services.quiet_context import QuietContext
 from benchmarks.engine import _servers, _worker
 from benchmarks.report import figure, load
@@ -119,7 +119,7 @@ def archived(server: Dovecot, count: int) -> float:
 def _run(engine: Any, source: Any) -> runs.Run:
     with engine.begin() as connection:
         before = runs.newest_run(connection, source.id)
-        current = sources.load(connection, source.id)
+        current = source_rows.load(connection, source.id)
         assert current is not None
         sources.sync_now(connection, current)
     return runs.wait_for_run(engine, source.id, before, 600, lambda _: None)

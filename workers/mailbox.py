@@ -19,7 +19,8 @@ from archiver.queue.jobs import SHORT_PAUSE_SECONDS, Later
 from archiver.services.ingest import Fence, TakenOver
 from archiver.services.intake import MAX_FOLDER_CHARS
 from archiver.services.provider_keys import VERSION_MARK, FittedKeys, fit_key
-from archiver.services.sources import Source, load_with, open_source, with_mailbox
+from archiver.services.source_access import open_source
+from archiver.services.source_rows import Source, load_with, with_mailbox
 from archiver.store.errors import StoreUnavailable
 from archiver.store.journal import Origin
 from archiver.sync import ledger, sessions

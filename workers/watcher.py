@@ -18,7 +18,7 @@ from sqlalchemy.exc import DBAPIError
 
 from archiver.errors import ArchiverError
 from archiver.logs import get_logger
-from archiver.services import sources
+from archiver.services import source_access, source_kinds, source_rows
 from archiver.services.quiet_context import QuietContext
 from archiver.sync import news
 from archiver.sync.news import WatchedMailbox
@@ -76,7 +76,7 @@ class Watcher:
     def _choose(self, leases: psycopg.Connection[Any]) -> None:
         """Watches what is to be watched and nobody else does, and no more what is not."""
         with self.work.engine.connect() as connection:
-            wanted = {mailbox.id: mailbox for mailbox in news.watched(connection, sources.WATCHED)}
+            wanted = {mailbox.id: mailbox for mailbox in news.watched(connection, source_kinds.WATCHED)}
         for mailbox_id, watch in list(self._watches.items()):
             if wanted.get(mailbox_id) != watch.mailbox:
                 watch.stop()
@@ -153,10 +153,10 @@ class Watch:
     def _watch(self) -> None:
         """Returns when the server can't tell."""
         with self.work.engine.connect() as connection:
-            source = sources.load(connection, self.mailbox.source_id)
+            source = source_rows.load(connection, self.mailbox.source_id)
         if source is None:
             return
-        connector = cast(Watching, sources.open_source(source, self.work.keyring, QuietContext()))
+        connector = cast(Watching, source_access.open_source(source, self.work.keyring, QuietContext()))
         self._connector = connector
         try:
             if not self._stopped.is_set():

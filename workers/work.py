@@ -22,7 +22,8 @@ from archiver.queue.buckets import Buckets
 from archiver.search.index import SearchUnavailable
 from archiver.secrets import Keyring
 from archiver.services.ingest import Ingest
-from archiver.services.sources import Source, save_credentials
+from archiver.services.source_access import save_credentials
+from archiver.services.source_rows import Source
 from connectors.base import BATCH_BYTES, Connector, Quota
 from connectors.errors import Throttled, Unavailable
 from workers.indexing import IndexWork

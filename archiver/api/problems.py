@@ -18,7 +18,7 @@ from starlette.exceptions import HTTPException
 from archiver.errors import ArchiverError, Conflict, InUse, NotAllowed, NotFound, NotReady, NotSignedIn, TooMany, UsageError
 from archiver.search.query.errors import QueryError
 from archiver.services.sign_in import CodeNeeded
-from archiver.services.sources import SourceCheckFailed
+from archiver.services.source_access import SourceCheckFailed
 from archiver.services.uploads import TooLarge
 from archiver.store.errors import StoreError
 

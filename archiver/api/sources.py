@@ -14,12 +14,12 @@ from archiver.api.context import ApiContext
 from archiver.api.page import Body, Cursor, Limit, Page, decode_cursor, encode_cursor
 from archiver.errors import NotFound, UsageError
 from archiver.models.states import SourceStatus
-from archiver.services import runs, source_view, sources
+from archiver.services import runs, source_access, source_kinds, source_rows, source_view, sources
 from archiver.services.access import scope_of
 from archiver.services.quiet_context import QuietContext
 from archiver.services.runs import Run
+from archiver.services.source_rows import Source
 from archiver.services.source_view import MailboxLedger
-from archiver.services.sources import Source
 
 router = APIRouter(tags=["sources"])
 
@@ -75,7 +75,7 @@ def list_kinds(who: Viewer) -> Page[KindShape]:
                 settings=kind.settings.model_json_schema(),
                 secrets=list(kind.secrets.model_fields),
             )
-            for kind in sources.kinds()
+            for kind in source_kinds.kinds()
         ]
     )
 
@@ -83,7 +83,7 @@ def list_kinds(who: Viewer) -> Page[KindShape]:
 @router.get("/sources")
 def list_sources(who: Viewer, context: Context) -> Page[SourceShape]:
     with context.reading() as connection:
-        return Page(items=[SourceShape.model_validate(source) for source in sources.all_sources(connection)])
+        return Page(items=[SourceShape.model_validate(source) for source in source_rows.all_sources(connection)])
 
 
 @router.post("/sources", status_code=201)
@@ -91,7 +91,7 @@ def add_source(given: NewSource, who: Administrator, context: Context) -> Source
     """The connection is tried first (`422 source_check_failed` says what the source said)."""
     _plain(given.name, *map(str, given.settings.values()))
     _no_paths(given.settings)
-    if given.kind in sources.RUNS_ONCE:
+    if given.kind in source_kinds.RUNS_ONCE:
         raise UsageError(f"{given.kind}: files come in by an upload (/api/v1/uploads), or by `archiver import`")
     source = sources.add(
         context.engine, context.keyring, QuietContext(), given.kind, given.name, given.settings, given.secrets, who
@@ -132,7 +132,7 @@ def remove_source(
 @router.post("/sources/{source_id}/check", status_code=204)
 def check_source(source_id: UUID, who: Administrator, context: Context) -> None:
     """Tries the connection and the credentials."""
-    sources.check(_load(context, source_id), context.keyring, QuietContext())
+    source_access.check(_load(context, source_id), context.keyring, QuietContext())
 
 
 @router.post("/sources/{source_id}/sync", status_code=202)
@@ -180,7 +180,7 @@ def list_runs(source_id: UUID, who: Viewer, context: Context, limit: Limit = 50,
 
 def _load(context: ApiContext, source_id: UUID) -> Source:
     with context.reading() as connection:
-        source = sources.load(connection, source_id)
+        source = source_rows.load(connection, source_id)
     if source is None or source.removed_at is not None:
         raise NotFound(f"there is no source {source_id}")
     return source

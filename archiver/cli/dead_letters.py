@@ -11,7 +11,7 @@ from rich.text import Text
 
 from archiver.cli.archive import opened
 from archiver.cli.output import Json, console, messages, print_json
-from archiver.services import dead_letters, sources
+from archiver.services import dead_letters, source_rows
 
 app = typer.Typer(no_args_is_help=True, help="What failed for good: messages, documents and jobs, each with its reason.")
 
@@ -27,7 +27,7 @@ def list_(
 ) -> None:
     """Show them, newest first."""
     with opened("dead-letters") as archive, archive.engine.connect() as connection:
-        source_id = sources.find(connection, source).id if source else None
+        source_id = source_rows.find(connection, source).id if source else None
         found = dead_letters.listed(connection, source_id, discarded=discarded, most=limit)
     if json:
         return print_json({"dead_letters": [_shape(letter) for letter in found]})

@@ -22,11 +22,11 @@ from archiver.cli.output import console, messages
 from archiver.config import load_settings
 from archiver.errors import NotReady, UsageError
 from archiver.secrets import credentials_keyring
-from archiver.services import runs, sources
+from archiver.services import runs, source_rows, sources
 from archiver.services.kept import Kept, kept
 from archiver.services.quiet_context import QuietContext
 from archiver.services.search import MailSearch, open_search
-from archiver.services.sources import Source
+from archiver.services.source_rows import Source
 from archiver.stack.control import ask_status
 from archiver.stack.folder import DataFolder
 from archiver.stack.process import launch
@@ -106,7 +106,7 @@ def _wait_until_ready(folder: DataFolder, stack: subprocess.Popen[bytes], log: P
 def _show(size: str) -> None:
     with opened("demo") as archive:
         with archive.engine.begin() as connection:
-            found = [source for source in sources.all_sources(connection) if source.name == _NAME]
+            found = [source for source in source_rows.all_sources(connection) if source.name == _NAME]
         keyring = credentials_keyring(archive.settings)
         if found:
             source = found[0]

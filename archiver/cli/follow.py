@@ -16,7 +16,7 @@ from archiver.models.states import RunOutcome
 from archiver.queue.completion import CycleEnds
 from archiver.services import runs
 from archiver.services.runs import Run
-from archiver.services.sources import Source
+from archiver.services.source_rows import Source
 
 _STYLES = {RunOutcome.SUCCESS: "green", RunOutcome.INCOMPLETE: "yellow"}
 _BARS_SECONDS = 0.25

@@ -23,7 +23,7 @@ from archiver.services import imports, runs, sources
 from archiver.services.imports import Report
 from archiver.services.runs import Run
 from archiver.services.snapshot import save_config
-from archiver.services.sources import Source
+from archiver.services.source_rows import Source
 
 _SHOWN = 20
 _KINDS = ("auto", "mbox", "mboxo", "mboxrd", "mboxcl", "mboxcl2", "eml", "emlx")

@@ -18,11 +18,11 @@ from archiver.cli.output import Json, console, messages, print_json
 from archiver.cli.sign_in import How, asker
 from archiver.errors import UsageError
 from archiver.secrets import credentials_keyring
-from archiver.services import runs, sources
+from archiver.services import runs, source_access, source_kinds, source_rows, sources
 from archiver.services.delete import delete_mailbox_mail
 from archiver.services.quiet_context import QuietContext
 from archiver.services.snapshot import save_config
-from archiver.services.sources import Source
+from archiver.services.source_rows import Source
 from archiver.sync import ledger
 
 app = typer.Typer(no_args_is_help=True, help="Where mail comes from: add, look at, sync, pause and remove sources.")
@@ -84,7 +84,7 @@ def add(
         keyring = credentials_keyring(archive.settings)
         settings, secrets = _settings(set_), _secrets(secret)
         if sign_in:
-            secrets = sources.signed_in(kind, settings, secrets, asker(by))
+            secrets = source_access.signed_in(kind, settings, secrets, asker(by))
         source = sources.add(archive.engine, keyring, QuietContext(), kind, name, settings, secrets)
         save_config(archive.engine, archive.archive)
     _tell(json, source, f"{source.name} was added.")
@@ -101,10 +101,10 @@ def kinds(json: Json = False) -> None:
                 "settings": {name: field.description or "" for name, field in kind.settings.model_fields.items()},
                 "secrets": list(kind.secrets.model_fields),
             }
-            for kind in sources.kinds()
+            for kind in source_kinds.kinds()
         ]
         return print_json({"kinds": shapes})
-    for kind in sources.kinds():
+    for kind in source_kinds.kinds():
         console.print(f"[bold]{kind.name}[/bold]  {kind.title}")
         table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2))
         for name, field in kind.settings.model_fields.items():
@@ -119,7 +119,7 @@ def kinds(json: Json = False) -> None:
 def list_(json: Json = False) -> None:
     """All sources and how they stand."""
     with opened("source") as archive, archive.engine.connect() as connection:
-        found = sources.all_sources(connection)
+        found = source_rows.all_sources(connection)
         last = {source.id: next(iter(runs.last_runs(connection, source.id, 1)), None) for source in found}
     if json:
         return print_json({"sources": [_shape(source) for source in found]})
@@ -142,7 +142,7 @@ def list_(json: Json = False) -> None:
 def show(name: Name, json: Json = False) -> None:
     """One source: settings, runs, and the ledger that says whether anything is missing."""
     with opened("source") as archive, archive.engine.connect() as connection:
-        source = sources.find(connection, name)
+        source = source_rows.find(connection, name)
         history = runs.last_runs(connection, source.id)
         running = runs.running(connection, source.id)
         boxes = connection.execute(
@@ -185,7 +185,7 @@ def check(name: Name, json: Json = False) -> None:
     """Try the connection and the credentials."""
     with opened("source") as archive:
         source = _find(archive, name)
-        sources.check(source, credentials_keyring(archive.settings), QuietContext())
+        source_access.check(source, credentials_keyring(archive.settings), QuietContext())
     _tell(json, source, f"{source.name} answers, and accepts the credentials.")
 
 
@@ -194,7 +194,7 @@ def mailboxes(name: Name, json: Json = False) -> None:
     """The mailboxes that it has now: which are archived, and which are left out, and why."""
     with opened("source") as archive:
         source, context = _find(archive, name), QuietContext()
-        found = sources.mailboxes(source, credentials_keyring(archive.settings), context)
+        found = source_access.mailboxes(source, credentials_keyring(archive.settings), context)
     if json:
         return print_json({"mailboxes": found, "left_out": context.left_out})
     table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2))
@@ -221,7 +221,7 @@ def edit(
         keyring = credentials_keyring(archive.settings)
         found, secrets = _find(archive, name), _secrets(secret)
         if sign_in:
-            secrets = sources.signed_in_again(keyring, found, changes, secrets, asker(by))
+            secrets = source_access.signed_in_again(keyring, found, changes, secrets, asker(by))
         source = sources.edit(archive.engine, keyring, QuietContext(), found, changes, secrets)
         save_config(archive.engine, archive.archive)
     _tell(json, source, f"{source.name} was changed.")
@@ -237,7 +237,7 @@ def sync(
     """Sync now. A cycle that runs already is followed by another one."""
     with opened("source", "workers") as archive:
         with archive.engine.begin() as connection:
-            source = sources.find(connection, name)
+            source = source_rows.find(connection, name)
             before = runs.newest_run(connection, source.id)
             sources.sync_now(connection, source)
         if not wait:
@@ -279,7 +279,7 @@ def remove(
         typer.confirm(f"Remove the source {name}? {fate}.", abort=True, err=True)
     with opened("source") as archive:
         with archive.engine.begin() as connection:
-            source = sources.find(connection, name)
+            source = source_rows.find(connection, name)
             sources.remove(connection, source)
             boxes = (
                 connection.execute(text("SELECT id FROM mailboxes WHERE source_id = :id"), {"id": source.id}).scalars().all()
@@ -294,7 +294,7 @@ def remove(
 def _change(name: str, act: Any, said: str, *, json: bool) -> None:
     with opened("source") as archive:
         with archive.engine.begin() as connection:
-            source = sources.find(connection, name)
+            source = source_rows.find(connection, name)
             act(connection, source)
         save_config(archive.engine, archive.archive)
     _tell(json, source, f"{source.name} {said}")
@@ -302,7 +302,7 @@ def _change(name: str, act: Any, said: str, *, json: bool) -> None:
 
 def _find(archive: OpenArchive, name: str) -> Source:
     with archive.engine.connect() as connection:
-        return sources.find(connection, name)
+        return source_rows.find(connection, name)
 
 
 def _shape(source: Source) -> dict[str, Any]:

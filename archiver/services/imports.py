@@ -13,11 +13,11 @@ from sqlalchemy import Connection, Engine, text
 from archiver.errors import InUse
 from archiver.models.states import SourceStatus
 from archiver.secrets import Keyring
-from archiver.services import sources
+from archiver.services import source_rows, sources
 from archiver.services.principal import LOCAL_OPERATOR, Principal
 from archiver.services.quiet_context import QuietContext
 from archiver.services.runs import Run
-from archiver.services.sources import Source
+from archiver.services.source_rows import Source
 
 KIND = "import"
 _MOST_LISTED = 1000
@@ -67,7 +67,7 @@ def begin(
     name = source_name(mailbox)
     values = {**settings, "mailbox": mailbox, "paths": [str(path) for path in paths]}
     with engine.begin() as connection:
-        source = next((one for one in sources.all_sources(connection) if one.name.lower() == name), None)
+        source = next((one for one in source_rows.all_sources(connection) if one.name.lower() == name), None)
         under_way = source is not None and is_live(connection, source.id)
         if source is not None and under_way:
             if source.settings.get("paths") != values["paths"]:
@@ -86,7 +86,7 @@ def begin(
     number = int(source.settings.get("number", 0)) + 1
     changed = sources.edit(engine, keyring, QuietContext(), source, {**forgotten, **values, "number": number}, {}, who)
     with engine.connect() as connection:
-        return sources.load(connection, changed.id) or changed, False
+        return source_rows.load(connection, changed.id) or changed, False
 
 
 @dataclass(frozen=True, slots=True)

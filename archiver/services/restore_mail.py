@@ -15,7 +15,7 @@ from sqlalchemy import Engine, text
 from archiver.errors import UsageError
 from archiver.services import audit
 from archiver.services.principal import LOCAL_OPERATOR
-from archiver.services.sources import Outgoing, opened_target
+from archiver.services.source_access import Outgoing, opened_target
 from archiver.store.archive import Archive
 
 _PAGE = 500

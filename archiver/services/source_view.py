@@ -11,7 +11,7 @@ from archiver.services import audit, sources
 from archiver.services.access import Scope
 from archiver.services.delete import delete_mailbox_mail
 from archiver.services.principal import Principal
-from archiver.services.sources import Source
+from archiver.services.source_rows import Source
 from archiver.store.archive import Archive
 from archiver.sync import ledger
 from archiver.sync.ledger import FolderAccount

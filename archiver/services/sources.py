@@ -1,241 +1,36 @@
-"""Sources: added, edited, looked at, paused, resumed and removed; and opened as connectors."""
+"""The life of a source: added, edited, synced, paused, resumed and removed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any, cast
+from typing import Any
 from uuid import UUID
 
 import orjson
 from croniter import croniter
-from pydantic import BaseModel, SecretStr, ValidationError
-from sqlalchemy import Connection, Engine, Row, TextClause, text
+from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import IntegrityError
 
-from archiver.config import check_schedule, interval_seconds
-from archiver.errors import ArchiverError, NotFound, UsageError
+from archiver.config import interval_seconds
+from archiver.errors import UsageError
 from archiver.models.ids import uuid7
 from archiver.models.states import RunOutcome, SourceStatus
 from archiver.queue.jobs import ContinuousSync, InitialImport, Job
 from archiver.secrets import Keyring
 from archiver.services import audit
 from archiver.services.principal import LOCAL_OPERATOR, Principal
-from archiver.services.quiet_context import QuietContext
+from archiver.services.source_access import check, seal_secrets, unseal
+from archiver.services.source_kinds import kind_of, validate
+from archiver.services.source_rows import Source, load
 from archiver.sync import cycle, outbox, sessions
 from archiver.sync.moves import SOURCE_MOVES, before
-from connectors.base import Connector, Context
-from connectors.errors import ConnectorError
-from connectors.imap import ImapSecrets, ImapSettings, ImapTarget
-from connectors.imap import Outgoing as Outgoing
-from connectors.kinds import KINDS, Kind
-from connectors.sign_in import SignIn
-
-WATCHED = frozenset(kind.name for kind in KINDS.values() if kind.watches)
-RUNS_ONCE = frozenset(kind.name for kind in KINDS.values() if kind.runs_once)
-
-_NAMES = (
-    "id", "kind", "name", "status", "status_message", "settings", "credentials", "next_due_at", "failures", "last_started_at",
-    "last_finished_at", "removed_at",
-)  # fmt: skip
-_COLUMNS = ", ".join(_NAMES)
+from connectors.base import Context
 
 _GRANT_OWN_MAIL = text("""
     INSERT INTO grants (id, user_id, source_id, granted_by)
     SELECT :id, u.id, :source_id, u.id FROM users u WHERE u.id = :user_id AND u.settings @> '{"own_mail": true}'
     ON CONFLICT DO NOTHING""")
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    id: UUID
-    kind: str
-    name: str
-    status: SourceStatus
-    status_message: str | None
-    settings: dict[str, Any]
-    credentials: bytes | None = field(repr=False)
-    next_due_at: datetime | None
-    failures: int
-    last_started_at: datetime | None
-    last_finished_at: datetime | None
-    removed_at: datetime | None
-
-    @property
-    def never_ran(self) -> bool:
-        return self.last_started_at is None
-
-
-class SourceCheckFailed(ArchiverError):
-    """The source did not accept what it was given. Says what it said."""
-
-
-def _source(row: Row[Any]) -> Source:
-    """From a row that begins with the source's columns."""
-    values = dict(zip(_NAMES, row, strict=False))
-    return Source(**{**values, "status": SourceStatus(values["status"])})
-
-
-_LOAD = text(f"SELECT {_COLUMNS} FROM ingestion_sources WHERE id = :id")  # noqa: S608
-
-
-def load(connection: Connection, source_id: UUID) -> Source | None:
-    row = connection.execute(_LOAD, {"id": source_id}).first()
-    return _source(row) if row else None
-
-
-def with_mailbox(columns: str) -> TextClause:
-    """For `load_with`: a source and these columns of its mailbox `m`, whose id is :id."""
-    own = ", ".join(f"s.{name}" for name in _NAMES)
-    return text(f"SELECT {own}, {columns} FROM mailboxes m JOIN ingestion_sources s ON s.id = m.source_id WHERE m.id = :id")  # noqa: S608
-
-
-def load_with(connection: Connection, statement: TextClause, **values: Any) -> tuple[Source, Row[Any]]:
-    row = connection.execute(statement, values).one()
-    return _source(row), row
-
-
-def find(connection: Connection, name: str) -> Source:
-    """By its name, whatever the case, or its id."""
-    row = connection.execute(
-        text(
-            f"SELECT {_COLUMNS} FROM ingestion_sources"  # noqa: S608
-            " WHERE removed_at IS NULL AND (lower(name) = lower(:name) OR CAST(id AS text) = :name)"
-        ),
-        {"name": name},
-    ).first()
-    if row is None:
-        raise NotFound(f"there is no source called {name!r}; `archiver source list` shows them")
-    return _source(row)
-
-
-def all_sources(connection: Connection) -> list[Source]:
-    statement = text(f"SELECT {_COLUMNS} FROM ingestion_sources WHERE removed_at IS NULL ORDER BY lower(name)")  # noqa: S608
-    return [_source(row) for row in connection.execute(statement)]
-
-
-# --- settings and secrets
-
-
-def kinds() -> list[Kind]:
-    return list(KINDS.values())
-
-
-def kind_of(name: str) -> Kind:
-    if name not in KINDS:
-        raise UsageError(f"there is no kind of source called {name!r}; there are: {', '.join(KINDS)}")
-    return KINDS[name]
-
-
-def validate(kind: Kind, settings: Mapping[str, Any], secrets: Mapping[str, Any]) -> tuple[BaseModel, BaseModel]:
-    """Raises UsageError with a line for each wrong value; a secret's value is never shown."""
-    checked = _validated(kind, kind.settings, settings, "setting")
-    schedule = getattr(checked, "schedule", None)
-    if schedule:
-        try:
-            check_schedule(schedule)
-        except ValueError as error:
-            raise UsageError(f"the setting schedule={schedule!r} of {kind.name}: expected {error}") from None
-    return checked, _validated(kind, kind.secrets, secrets, "secret")
-
-
-def _validated(kind: Kind, model: type[BaseModel], values: Mapping[str, Any], what: str) -> BaseModel:
-    try:
-        return model.model_validate(dict(values))
-    except ValidationError as error:
-        known = ", ".join(model.model_fields) or "none"
-        lines = []
-        for item in error.errors(include_input=what == "setting"):
-            name = ".".join(map(str, item["loc"]))
-            given = f"={item['input']!r}" if what == "setting" and item["type"] not in ("missing", "extra_forbidden") else ""
-            extra = f" ({what}s of {kind.name}: {known})" if item["type"] == "extra_forbidden" else ""
-            lines.append(f"the {what} {name}{given} of {kind.name}: {item['msg']}{extra}")
-        raise UsageError("\n".join(lines)) from None
-
-
-def seal_secrets(keyring: Keyring, source_id: UUID, secrets: BaseModel) -> bytes:
-    values = {name: value.get_secret_value() for name, value in secrets if isinstance(value, SecretStr)}
-    return keyring.seal(orjson.dumps(values), source_id.bytes)
-
-
-def _unseal(keyring: Keyring, source: Source) -> dict[str, str]:
-    return dict(orjson.loads(keyring.unseal(source.credentials, source.id.bytes))) if source.credentials else {}
-
-
-def open_source(source: Source, keyring: Keyring, context: Context) -> Connector:
-    """Secrets are unsealed here, and nowhere else."""
-    kind = kind_of(source.kind)
-    settings, secrets = validate(kind, source.settings, _unseal(keyring, source))
-    return kind.open(settings, secrets, context)
-
-
-def check(source: Source, keyring: Keyring, context: Context) -> None:
-    """Tries the credentials. Raises SourceCheckFailed with what the source says."""
-    connector = open_source(source, keyring, context)
-    try:
-        connector.check()
-    except ConnectorError as error:
-        raise SourceCheckFailed(f"{source.name}: {error}") from error
-    finally:
-        connector.close()
-
-
-def mailboxes(source: Source, keyring: Keyring, context: Context) -> list[str]:
-    """The addresses that a sync would archive, as the source lists them now; the context hears of the others."""
-    connector = open_source(source, keyring, context)
-    try:
-        return [box.address for box in connector.mailboxes()]
-    except ConnectorError as error:
-        raise SourceCheckFailed(f"{source.name}: {error}") from error
-    finally:
-        connector.close()
-
-
-@contextmanager
-def opened_target(kind: str, settings: Mapping[str, Any], secrets: Mapping[str, Any]) -> Iterator[ImapTarget]:
-    """Where mail can be put back: an IMAP account, given as a source of that kind would be. Raises SourceCheckFailed."""
-    checked, unsealed = validate(kind_of(kind), settings, secrets)
-    target = ImapTarget(cast(ImapSettings, checked), cast(ImapSecrets, unsealed), QuietContext())
-    try:
-        yield target
-    except ConnectorError as error:
-        raise SourceCheckFailed(str(error)) from error
-    finally:
-        target.close()
-
-
-def signed_in(
-    kind: str, settings: Mapping[str, Any], secrets: Mapping[str, Any], ask: Callable[[SignIn], dict[str, str]]
-) -> dict[str, str]:
-    """The secrets, with those that signing in gives. Raises SourceCheckFailed with what the provider says."""
-    chosen = kind_of(kind)
-    if chosen.sign_in is None:
-        able = ", ".join(name for name, one in KINDS.items() if one.sign_in)
-        raise UsageError(f"nobody signs in for a source of the kind {kind!r}; the kinds with a sign-in: {able}")
-    attempt = chosen.sign_in(*validate(chosen, settings, secrets))
-    try:
-        return {**secrets, **ask(attempt)}
-    except ConnectorError as error:
-        raise SourceCheckFailed(f"signing in failed: {error}") from error
-    finally:
-        attempt.close()
-
-
-def signed_in_again(
-    keyring: Keyring,
-    source: Source,
-    settings: Mapping[str, Any],
-    secrets: Mapping[str, Any],
-    ask: Callable[[SignIn], dict[str, str]],
-) -> dict[str, str]:
-    """The same for a source that is there: stored values count where none are given."""
-    merged = {name: value for name, value in {**source.settings, **settings}.items() if value is not None}
-    return signed_in(source.kind, merged, {**_unseal(keyring, source), **secrets}, ask)
-
-
-# --- the life of a source
 
 
 def add(
@@ -301,7 +96,7 @@ def edit(
     kind = kind_of(source.kind)
     merged = {name: value for name, value in {**source.settings, **settings}.items() if value is not None}
     given = {name: value for name, value in secrets.items() if value}
-    checked, sealed = validate(kind, merged, {**_unseal(keyring, source), **given})
+    checked, sealed = validate(kind, merged, {**unseal(keyring, source), **given})
     kept = checked.model_dump(mode="json", exclude_defaults=True)
     credentials = seal_secrets(keyring, source.id, sealed)
     changed = Source(
@@ -326,16 +121,6 @@ def edit(
             connection, who, "source.changed", "source", source.id, name=source.name, settings=kept, new_secrets=sorted(given)
         )
     return changed
-
-
-def save_credentials(engine: Engine, keyring: Keyring, source: Source, credentials: Mapping[str, Any]) -> None:
-    """Refreshed ones, from a connector."""
-    merged = {**_unseal(keyring, source), **credentials}
-    sealed = keyring.seal(orjson.dumps(merged), source.id.bytes)
-    with engine.begin() as connection:
-        connection.execute(
-            text("UPDATE ingestion_sources SET credentials = :sealed WHERE id = :id"), {"sealed": sealed, "id": source.id}
-        )
 
 
 def sync_now(connection: Connection, source: Source, who: Principal = LOCAL_OPERATOR) -> UUID | None:

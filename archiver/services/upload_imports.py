@@ -18,10 +18,10 @@ from archiver.errors import Conflict, NotFound, UsageError
 from archiver.mail.attachments import clean_name
 from archiver.models.states import Role, RunOutcome, UploadState
 from archiver.secrets import Keyring
-from archiver.services import imports, runs, sources, uploads, users
+from archiver.services import imports, runs, source_rows, sources, uploads, users
 from archiver.services.principal import Principal
 from archiver.services.room import check_room
-from archiver.services.sources import Source
+from archiver.services.source_rows import Source
 
 _PREFIX = "import-"
 _KEPT_SECONDS = 7 * 86_400
@@ -68,7 +68,7 @@ def begin(
 def tidy(engine: Engine, settings: Settings) -> None:
     """Folders of imports that are over."""
     with engine.connect() as connection:
-        wanted = {path.parent.parent: source for source in sources.all_sources(connection) for path in _paths(source)}
+        wanted = {path.parent.parent: source for source in source_rows.all_sources(connection) for path in _paths(source)}
         for place in uploads.folder(settings).absolute().glob(f"{_PREFIX}*"):
             if _is_over(connection, wanted.get(place), time.time() - place.stat().st_mtime):
                 shutil.rmtree(place, ignore_errors=True)

@@ -9,8 +9,8 @@ from uuid import UUID
 from archiver.logs import get_logger
 from archiver.models.states import RunOutcome, SessionState
 from archiver.queue.jobs import SHORT_PAUSE_SECONDS, ContinuousSync, Envelope, InitialImport, Later
-from archiver.services import sources
-from archiver.services.sources import Source
+from archiver.services import source_access, source_kinds, source_rows, sources
+from archiver.services.source_rows import Source
 from archiver.sync import cycle, outbox, sessions, tick
 from archiver.sync.sessions import ListedMailbox, SessionRow
 from connectors.errors import AuthFailed, ConnectorError, Throttled
@@ -45,8 +45,8 @@ def _claim(job: ContinuousSync | InitialImport, work: Work, row_id: UUID) -> tup
     with work.engine.begin() as connection:
         if not outbox.is_open(connection, row_id):
             return None
-        source = sources.load(connection, job.source_id)
-        importing = isinstance(job, InitialImport) or (source is not None and source.kind in sources.RUNS_ONCE)
+        source = source_rows.load(connection, job.source_id)
+        importing = isinstance(job, InitialImport) or (source is not None and source.kind in source_kinds.RUNS_ONCE)
         if source is None or not sources.begin_cycle(connection, source, importing=importing):
             outbox.settle(connection, row_id)
             return None
@@ -78,7 +78,7 @@ def _list_mailboxes(source: Source, session: SessionRow, work: Work) -> list[Lis
                 sessions.touch(connection, session.id)
 
     context = ConnectorContext(work, source, work.settings.slice_seconds, heartbeat)
-    connector = sources.open_source(source, work.keyring, context)
+    connector = source_access.open_source(source, work.keyring, context)
     listed = []
     with work.watchman.over(connector, context, work.settings.connector_idle_seconds):
         for box in connector.mailboxes():
@@ -104,7 +104,7 @@ def _could_not_list(source: Source, session: SessionRow, work: Work, row_id: UUI
     log.warning("listing_failed", source=str(source.id), error=str(error))
     with work.engine.begin() as connection:
         why = f"its mailboxes could not be listed: {error}"
-        cycle.abandon(connection, session.id, RunOutcome.FAILED, why, sources.RUNS_ONCE)
+        cycle.abandon(connection, session.id, RunOutcome.FAILED, why, source_kinds.RUNS_ONCE)
         if isinstance(error, AuthFailed):
             tick.source_is_broken(connection, source.id, f"the server refuses the credentials: {error}")
         outbox.settle(connection, row_id)

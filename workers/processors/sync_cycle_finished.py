@@ -6,7 +6,8 @@ from uuid import UUID
 
 from archiver.logs import get_logger
 from archiver.queue.jobs import Envelope, SyncCycleFinished
-from archiver.services.sources import RUNS_ONCE, plan_next
+from archiver.services.source_kinds import RUNS_ONCE
+from archiver.services.sources import plan_next
 from archiver.sync import cycle, outbox
 from workers.work import Work
 

@@ -10,11 +10,11 @@ from fastapi import APIRouter, Depends
 from fastapi.responses import Response
 
 from archiver.errors import ArchiverError, NotFound, UsageError
-from archiver.services import kept, runs, source_view, sources, upload_imports
+from archiver.services import kept, runs, source_access, source_kinds, source_rows, source_view, sources, upload_imports
 from archiver.services.access import scope_of
 from archiver.services.principal import Right
 from archiver.services.quiet_context import QuietContext
-from archiver.services.sources import Source
+from archiver.services.source_rows import Source
 from archiver.web.pages.base import Form, Posted, View, Viewed, see
 from archiver.web.pages.fields import FormField, fields_of, given_values
 
@@ -40,7 +40,7 @@ Changing = Annotated[View, Depends(_may_change)]
 @router.get("/sources")
 def list_page(view: Looking) -> Response:
     with view.context.reading() as connection:
-        found = sources.all_sources(connection)
+        found = source_rows.all_sources(connection)
         last = {source.id: next(iter(runs.last_runs(connection, source.id, 1)), None) for source in found}
         running = {progress.source_id: progress for progress in runs.running(connection)}
         unexplained = source_view.not_archived(connection)
@@ -113,7 +113,7 @@ def source_page(view: Looking, source_id: UUID) -> Response:
         values: dict[str, Any] = {
             "source": source,
             "title": _title(view, source),
-            "is_fetched": source.kind in {kind.name for kind in sources.kinds()},
+            "is_fetched": source.kind in {kind.name for kind in source_kinds.kinds()},
             "running": running,
             "boxes": runs.mailboxes(connection, running.session_id, 50) if running else [],
             "runs": runs.last_runs(connection, source_id, 200),
@@ -127,7 +127,7 @@ def source_page(view: Looking, source_id: UUID) -> Response:
 def edit_page(view: Looking, source_id: UUID) -> Response:
     view.who.require(Right.ADMIN)
     source = _load(view, source_id)
-    chosen = sources.kind_of(source.kind)
+    chosen = source_kinds.kind_of(source.kind)
     fields = _shown(chosen, source.settings)
     return view.page("source_form.html", kind=chosen, source=source, fields=fields, name=source.name, error=None)
 
@@ -135,7 +135,7 @@ def edit_page(view: Looking, source_id: UUID) -> Response:
 @router.post("/sources/{source_id}/edit")
 def edit(view: Changing, source_id: UUID, given: Form) -> Response:
     source = _load(view, source_id)
-    chosen = sources.kind_of(source.kind)
+    chosen = source_kinds.kind_of(source.kind)
     settings, secrets = given_values(chosen, given)
     settings.pop("paths", None)
     shown = {field.name for field in _shown(chosen)}
@@ -155,7 +155,7 @@ def act(view: Changing, source_id: UUID, given: Form) -> Response:
     source, what = _load(view, source_id), given.get("do", "")
     actions = {"sync": sources.sync_now, "pause": sources.pause, "resume": sources.resume}
     if what == "check":
-        sources.check(source, view.context.keyring, QuietContext())
+        source_access.check(source, view.context.keyring, QuietContext())
     elif what == "remove":
         if given.get("name") != source.name:
             raise UsageError(view.t("sources.remove_name", name=source.name))
@@ -173,7 +173,7 @@ def act(view: Changing, source_id: UUID, given: Form) -> Response:
 
 def _load(view: View, source_id: UUID) -> Source:
     with view.context.reading() as connection:
-        source = sources.load(connection, source_id)
+        source = source_rows.load(connection, source_id)
     if source is None or source.removed_at is not None:
         raise NotFound(f"there is no source {source_id}")
     return source
@@ -182,7 +182,7 @@ def _load(view: View, source_id: UUID) -> Source:
 def _kind(name: str) -> Any:
     if name not in {kind.name for kind in _addable()}:
         raise NotFound(f"there is no kind of source called {name[:50]!r}")
-    return sources.kind_of(name)
+    return source_kinds.kind_of(name)
 
 
 def _shown(kind: Any, values: Mapping[str, Any] | None = None) -> list[FormField]:
@@ -192,10 +192,10 @@ def _shown(kind: Any, values: Mapping[str, Any] | None = None) -> list[FormField
 
 def _addable() -> list[Any]:
     """Files come in by an upload: paths of the server are named on the server itself, by the command line."""
-    return [kind for kind in sources.kinds() if not kind.runs_once and "paths" not in kind.settings.model_fields]
+    return [kind for kind in source_kinds.kinds() if not kind.runs_once and "paths" not in kind.settings.model_fields]
 
 
 def _title(view: View, source: Source) -> str:
     """Messages that programs hand in have a source that nothing is fetched from, and that is no kind of its own."""
-    titles = {kind.name: kind.title for kind in sources.kinds() if not kind.runs_once}
+    titles = {kind.name: kind.title for kind in source_kinds.kinds() if not kind.runs_once}
     return titles.get(source.kind) or view.t(f"kind.{source.kind}")

@@ -11,7 +11,7 @@ import pytest
 
 from archiver.secrets import credentials_keyring
 from archiver.services import imports
-from archiver.services.sources import Source
+from archiver.services.source_rows import Source
 from archiver.stack.postgres import EmbeddedPostgres
 from tests import mailfiles
 from tests.acceptance.sync.world import World, eventually, new_world

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from imapclient import IMAPClient
 
-from archiver.services.sources import Source
+from archiver.services.source_rows import Source
 from archiver.stack.postgres import EmbeddedPostgres
 from tests.acceptance.sync.world import World, eventually, new_world
 from tests.dovecot import MASTER, MASTER_PASSWORD, PASSWORD, Dovecot, message

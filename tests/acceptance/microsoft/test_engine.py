@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
-from archiver.services.sources import Source
+from archiver.services.source_rows import Source
 from archiver.stack.postgres import EmbeddedPostgres
 from tests.acceptance.sync.world import World, eventually, new_world
 from tests.graph_server.running import GraphServer, graph_server

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from archiver.services import sources
+from archiver.services import source_rows
 from archiver.stack.postgres import EmbeddedPostgres
 from tests.acceptance.sync.world import World, eventually, new_world
 from tests.google_server import GoogleServer, google_server, message_bytes
@@ -118,7 +118,7 @@ def test_signing_in_and_a_sign_in_that_was_revoked(world: World, tmp_path: Path)
         assert added.returncode == 0, added.stderr
         assert "refresh-secret" not in added.stdout + added.stderr
         with world.engine.connect() as connection:
-            source = sources.find(connection, "me")
+            source = source_rows.find(connection, "me")
         world.start_worker()
         assert world.sync(source).archived == 5
         _assert_no_secrets(world, server)

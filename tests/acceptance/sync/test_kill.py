@@ -19,7 +19,7 @@ from archiver.db import make_engine
 from archiver.errors import NotReady
 from archiver.services import schema
 from archiver.services.places import open_archive
-from archiver.services.sources import Source
+from archiver.services.source_rows import Source
 from archiver.services.verify import verify
 from archiver.stack.folder import DataFolder
 from archiver.stack.postgres import EmbeddedPostgres

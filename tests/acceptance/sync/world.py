@@ -19,10 +19,10 @@ from archiver.config import load_settings
 from archiver.db import make_engine
 from archiver.models import uuid7
 from archiver.secrets import create_missing_keys, credentials_keyring
-from archiver.services import runs, sources
+from archiver.services import runs, source_rows, sources
 from archiver.services.quiet_context import QuietContext
 from archiver.services.runs import Run
-from archiver.services.sources import Source
+from archiver.services.source_rows import Source
 from archiver.stack.folder import DataFolder
 from archiver.stack.postgres import EmbeddedPostgres
 from archiver.stack.valkey import EmbeddedValkey
@@ -59,7 +59,7 @@ class World:
 
     def load(self, source: Source) -> Source:
         with self.engine.connect() as connection:
-            found = sources.load(connection, source.id)
+            found = source_rows.load(connection, source.id)
         assert found is not None
         return found
 
@@ -67,7 +67,7 @@ class World:
         """The id of the newest run before, for `wait`."""
         with self.engine.begin() as connection:
             before = runs.newest_run(connection, source.id)
-            current = sources.load(connection, source.id)
+            current = source_rows.load(connection, source.id)
             assert current is not None
             sources.sync_now(connection, current)
         return before

@@ -1,0 +1,118 @@
+"""Sources opened as connectors, with their secrets: tried, listed, signed in to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, cast
+from uuid import UUID
+
+import orjson
+from pydantic import BaseModel, SecretStr
+from sqlalchemy import Engine, text
+
+from archiver.errors import ArchiverError, UsageError
+from archiver.secrets import Keyring
+from archiver.services.quiet_context import QuietContext
+from archiver.services.source_kinds import kind_of, validate
+from archiver.services.source_rows import Source
+from connectors.base import Connector, Context
+from connectors.errors import ConnectorError
+from connectors.imap import ImapSecrets, ImapSettings, ImapTarget
+from connectors.imap import Outgoing as Outgoing
+from connectors.kinds import KINDS
+from connectors.sign_in import SignIn
+
+
+class SourceCheckFailed(ArchiverError):
+    """The source did not accept what it was given. Says what it said."""
+
+
+def seal_secrets(keyring: Keyring, source_id: UUID, secrets: BaseModel) -> bytes:
+    values = {name: value.get_secret_value() for name, value in secrets if isinstance(value, SecretStr)}
+    return keyring.seal(orjson.dumps(values), source_id.bytes)
+
+
+def unseal(keyring: Keyring, source: Source) -> dict[str, str]:
+    return dict(orjson.loads(keyring.unseal(source.credentials, source.id.bytes))) if source.credentials else {}
+
+
+def open_source(source: Source, keyring: Keyring, context: Context) -> Connector:
+    """Secrets are unsealed here, and nowhere else."""
+    kind = kind_of(source.kind)
+    settings, secrets = validate(kind, source.settings, unseal(keyring, source))
+    return kind.open(settings, secrets, context)
+
+
+def check(source: Source, keyring: Keyring, context: Context) -> None:
+    """Tries the credentials. Raises SourceCheckFailed with what the source says."""
+    connector = open_source(source, keyring, context)
+    try:
+        connector.check()
+    except ConnectorError as error:
+        raise SourceCheckFailed(f"{source.name}: {error}") from error
+    finally:
+        connector.close()
+
+
+def mailboxes(source: Source, keyring: Keyring, context: Context) -> list[str]:
+    """The addresses that a sync would archive, as the source lists them now; the context hears of the others."""
+    connector = open_source(source, keyring, context)
+    try:
+        return [box.address for box in connector.mailboxes()]
+    except ConnectorError as error:
+        raise SourceCheckFailed(f"{source.name}: {error}") from error
+    finally:
+        connector.close()
+
+
+@contextmanager
+def opened_target(kind: str, settings: Mapping[str, Any], secrets: Mapping[str, Any]) -> Iterator[ImapTarget]:
+    """Where mail can be put back: an IMAP account, given as a source of that kind would be. Raises SourceCheckFailed."""
+    checked, unsealed = validate(kind_of(kind), settings, secrets)
+    target = ImapTarget(cast(ImapSettings, checked), cast(ImapSecrets, unsealed), QuietContext())
+    try:
+        yield target
+    except ConnectorError as error:
+        raise SourceCheckFailed(str(error)) from error
+    finally:
+        target.close()
+
+
+def signed_in(
+    kind: str, settings: Mapping[str, Any], secrets: Mapping[str, Any], ask: Callable[[SignIn], dict[str, str]]
+) -> dict[str, str]:
+    """The secrets, with those that signing in gives. Raises SourceCheckFailed with what the provider says."""
+    chosen = kind_of(kind)
+    if chosen.sign_in is None:
+        able = ", ".join(name for name, one in KINDS.items() if one.sign_in)
+        raise UsageError(f"nobody signs in for a source of the kind {kind!r}; the kinds with a sign-in: {able}")
+    attempt = chosen.sign_in(*validate(chosen, settings, secrets))
+    try:
+        return {**secrets, **ask(attempt)}
+    except ConnectorError as error:
+        raise SourceCheckFailed(f"signing in failed: {error}") from error
+    finally:
+        attempt.close()
+
+
+def signed_in_again(
+    keyring: Keyring,
+    source: Source,
+    settings: Mapping[str, Any],
+    secrets: Mapping[str, Any],
+    ask: Callable[[SignIn], dict[str, str]],
+) -> dict[str, str]:
+    """The same for a source that is there: stored values count where none are given."""
+    merged = {name: value for name, value in {**source.settings, **settings}.items() if value is not None}
+    return signed_in(source.kind, merged, {**unseal(keyring, source), **secrets}, ask)
+
+
+def save_credentials(engine: Engine, keyring: Keyring, source: Source, credentials: Mapping[str, Any]) -> None:
+    """Refreshed ones, from a connector."""
+    merged = {**unseal(keyring, source), **credentials}
+    sealed = keyring.seal(orjson.dumps(merged), source.id.bytes)
+    with engine.begin() as connection:
+        connection.execute(
+            text("UPDATE ingestion_sources SET credentials = :sealed WHERE id = :id"), {"sealed": sealed, "id": source.id}
+        )
