@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 
 import httpx2
@@ -218,17 +218,18 @@ class Run:
     def _submit_stretch(self) -> None:
         """Of the messages that follow the small ones are one task, and each of the others is one."""
         together: list[Wanted] = []
-        tasks: list[tuple[list[Wanted], int]] = []
-        most, alone = self._downloads.bundled, 0
-        while self._wanted and len(together) < max(most, 1) and alone < self._downloads.at_once:
+        stretch: list[tuple[Wanted, bool]] = []
+        most = self._downloads.bundled
+        while self._wanted and len(together) < max(most, 1) and len(stretch) - len(together) < self._downloads.at_once:
             wanted = self._wanted.popleft()
-            is_alone = most < 2 or not wanted[0].is_small
-            task = [] if is_alone else together
-            alone += is_alone
-            tasks.append((task, len(task)))
-            task.append(wanted)
-        futures = {id(task): self._submit(task) for task, number in tasks if number == 0}
-        self._under_way += [_Slot(futures[id(task)], number, task[number]) for task, number in tasks]
+            is_bundled = most > 1 and wanted[0].is_small
+            stretch.append((wanted, is_bundled))
+            if is_bundled:
+                together.append(wanted)
+        bundle, numbers = self._submit(together) if together else None, count()
+        for wanted, is_bundled in stretch:
+            task, number = (bundle, next(numbers)) if bundle and is_bundled else (self._submit([wanted]), 0)
+            self._under_way.append(_Slot(task, number, wanted))
 
     def _ask_singly(self, task: Future[Fetched]) -> None:
         """The next few of those that should have come together and did not."""
