@@ -47,5 +47,5 @@ def _validated(kind: Kind, model: type[BaseModel], values: Mapping[str, Any], wh
             name = ".".join(map(str, item["loc"]))
             given = f"={item['input']!r}" if what == "setting" and item["type"] not in ("missing", "extra_forbidden") else ""
             extra = f" ({what}s of {kind.name}: {known})" if item["type"] == "extra_forbidden" else ""
-            lines.append(f"the {what} {name}{given} of {kind.name}: {item['msg']}{extra}")
+            lines.append(f"the {what} {name}{given} of {kind.name}: {item['msg'].removeprefix('Value error, ')}{extra}")
         raise UsageError("\n".join(lines)) from None

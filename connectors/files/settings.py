@@ -26,7 +26,7 @@ def _absolute(paths: tuple[Path, ...]) -> tuple[Path, ...]:
         if not path.is_absolute():
             raise ValueError(f"{path} is not absolute: the workers may run in another folder")
     if not paths:
-        raise ValueError("at least one file or folder")
+        raise ValueError("expected at least one file or folder")
     return paths
 
 
@@ -34,7 +34,7 @@ def _address(value: str) -> str:
     value = value.strip()
     local, _, domain = value.rpartition("@")
     if (value != FOLDER and not (local and domain)) or any(char.isspace() for char in value):
-        raise ValueError(f"an address such as ann@example.org, {FOLDER}@example.org or {FOLDER}")
+        raise ValueError(f"expected an address such as ann@example.org, {FOLDER}@example.org or {FOLDER}")
     return value
 
 
