@@ -1,6 +1,10 @@
 """The API: how long 20 clients wait, and what a gigabyte in and out takes of memory.
 
 `python -m benchmarks.api --messages 100000 --large 1024` (the defaults; smaller ones for a quick look).
+
+Mail is composed of lines of real mail where a corpus is at hand (ARCHIVER_TEST_CORPUS), else of words by Zipf's law. A search
+has one to three words of one line, so that it finds something: some find many thousand messages, some a few. Apart from these
+stand searches for two of the words that nearly every message has, the worst that can be asked.
 """
 
 from __future__ import annotations
@@ -9,14 +13,17 @@ import argparse
 import hashlib
 import http.client
 import json
+import logging
 import os
 import random
+import re
 import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -24,6 +31,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import psutil
+import structlog
 from sqlalchemy import Engine, text
 
 from archiver.config import Settings, load_settings
@@ -41,13 +49,12 @@ from archiver.stack.folder import DataFolder
 from archiver.stack.postgres import EmbeddedPostgres
 from archiver.stack.valkey import EmbeddedValkey
 from benchmarks.report import figure, load
+from benchmarks.search import lines_of_mail, mail
 from connectors.base import Batch, RawMessage
 
 CLIENTS, REQUESTS = 20, 20
-WORDS = [
-    *("invoice", "report", "meeting", "budget", "contract", "delivery", "summer"),
-    *("project", "review", "server", "update", "payment", "offer", "travel"),
-]
+_WORD = re.compile("[A-Za-z]{2,}|[0-9]{3,}")
+Paths = Callable[[random.Random], str]
 
 
 def main() -> None:
@@ -55,24 +62,40 @@ def main() -> None:
     options.add_argument("--messages", type=int, default=100_000)
     options.add_argument("--large", type=int, default=1024, metavar="MIB")
     given = options.parse_args()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     load()
+    lines = lines_of_mail()
     with (
         tempfile.TemporaryDirectory(prefix="archiver-bench-") as place,
         _servers(Path(place)) as (settings, engine, environment),
     ):
-        ids, key = _fill(settings, engine, given.messages)
+        ids, key = _fill(settings, engine, given.messages, lines)
         with _web(environment) as (port, process):
-            _wait(
-                port,
-                key,
-                process,
-                "search",
-                lambda: f"/api/v1/search?q={quote(' '.join(random.sample(WORDS, 2)))}&limit=20",
-                "≤ 60",
-            )
-            _wait(port, key, process, "message", lambda: f"/api/v1/messages/{random.choice(ids)}", "≤ 40")
-            _wait(port, key, process, "list", lambda: "/api/v1/messages?limit=50", "")
+            measure(port, key, process, ids, lines)
             _large(port, key, process, given.large << 20)
+
+
+def measure(port: int, key: str, process: psutil.Process, ids: list[str], lines: list[str]) -> None:
+    _wait(port, key, process, "search", _searches(lines), "≤ 60")
+    _wait(port, key, process, "message", lambda chance: f"/api/v1/messages/{chance.choice(ids)}", "≤ 40")
+    _wait(port, key, process, "list", lambda _: "/api/v1/messages?limit=50", "")
+    _wait(port, key, process, "search for what nearly all have", _worst_searches(lines), "")
+
+
+def _searches(lines: list[str]) -> Paths:
+    """One to three words that stand in one line, as people remember them."""
+    known = [words for words in map(_WORD.findall, lines) if len(words) >= 3]
+    return lambda chance: _search(chance.sample(chance.choice(known), chance.randint(1, 3)))
+
+
+def _worst_searches(lines: list[str]) -> Paths:
+    """Two of the words that nearly every message has."""
+    common = [word for word, _ in Counter(word.lower() for line in lines for word in set(_WORD.findall(line))).most_common(6)]
+    return lambda chance: _search(chance.sample(common, 2))
+
+
+def _search(words: list[str]) -> str:
+    return f"/api/v1/search?q={quote(' '.join(words))}&limit=20"
 
 
 @contextmanager
@@ -109,7 +132,7 @@ def _servers(place: Path) -> Iterator[tuple[Settings, Engine, dict[str, str]]]:
             engine.dispose()
 
 
-def _fill(settings: Settings, engine: Engine, count: int) -> tuple[list[str], str]:
+def _fill(settings: Settings, engine: Engine, count: int, lines: list[str]) -> tuple[list[str], str]:
     source, mailbox = uuid7(), uuid7()
     with engine.begin() as connection:
         connection.execute(
@@ -126,9 +149,11 @@ def _fill(settings: Settings, engine: Engine, count: int) -> tuple[list[str], st
     ingest = Ingest(engine, archive)
     with engine.connect() as connection:
         origin = load_origin(connection, mailbox)
+    chance = random.Random(1)
     for start in range(0, count, 200):
         found = tuple(
-            RawMessage(str(number), data=_mail(number), folder="INBOX") for number in range(start, min(start + 200, count))
+            RawMessage(str(number), data=mail(number, chance, lines), folder="INBOX")
+            for number in range(start, min(start + 200, count))
         )
         ingest.store_batch(origin, Batch(messages=found))
     Indexer(engine, archive, SearchServer(settings), 500).run()
@@ -138,19 +163,6 @@ def _fill(settings: Settings, engine: Engine, count: int) -> tuple[list[str], st
         ids = connection.execute(text("SELECT id FROM messages ORDER BY random() LIMIT 5000")).scalars().all()
     print(f"  {count:,} messages archived and indexed", flush=True)
     return [str(one) for one in ids], key
-
-
-def _mail(number: int) -> bytes:
-    rng = random.Random(number)
-    body = " ".join(rng.choice(WORDS) for _ in range(120))
-    head = [
-        f"Message-ID: <{number}@example.org>",
-        f"From: Sender {number % 500} <s{number % 500}@example.net>",
-        "To: ann@example.org",
-        f"Subject: {rng.choice(WORDS)} {number}",
-        f"Date: Tue, {1 + number % 28:02} Mar {2000 + number % 24} 10:00:00 +0000",
-    ]
-    return "\r\n".join([*head, "", body, ""]).encode()
 
 
 @contextmanager
@@ -165,39 +177,49 @@ def _web(environment: dict[str, str]) -> Iterator[tuple[int, psutil.Process]]:
         process.wait()
 
 
-def _wait(port: int, key: str, process: psutil.Process, name: str, path: Callable[[], str], target: str) -> None:
+def _wait(port: int, key: str, process: psutil.Process, name: str, path: Paths, target: str) -> None:
     """Twenty clients, each of which asks once a second, as programs and people do; then as fast as they get answers."""
-
-    def client(number: int, pause_seconds: float) -> list[float]:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-        time.sleep(pause_seconds * number / CLIENTS)
-        taken = []
-        for _ in range(REQUESTS):
-            started = time.perf_counter()
-            connection.request("GET", path(), headers={"Authorization": f"Bearer {key}"})
-            answer = connection.getresponse()
-            body = answer.read()
-            assert answer.status == 200, body
-            taken.append((time.perf_counter() - started) * 1000)
-            time.sleep(max(0.0, pause_seconds - taken[-1] / 1000))
-        connection.close()
-        return taken
-
-    client(0, 0.0)
     for how, pause_seconds in (
         (f"{CLIENTS} clients, one request a second each", 1.0),
         (f"{CLIENTS} clients without a pause", 0.0),
     ):
-        before, started = sum(process.cpu_times()[:2]), time.perf_counter()
+        _client(port, key, path, 0, 0.0)
+        before, all_before, started = _cpu_seconds(process), _cpu_of_all(), time.perf_counter()
         with ThreadPoolExecutor(CLIENTS) as pool:
-            taken = sorted(one for some in pool.map(client, range(CLIENTS), [pause_seconds] * CLIENTS) for one in some)
-        seconds, cpu = time.perf_counter() - started, sum(process.cpu_times()[:2]) - before
+            work = [pool.submit(_client, port, key, path, 1 + number, pause_seconds) for number in range(CLIENTS)]
+            answers = [answer for one in work for answer in one.result()]
+        seconds, cpu, cpu_of_all = time.perf_counter() - started, _cpu_seconds(process) - before, _cpu_of_all() - all_before
+        taken = sorted(milliseconds for milliseconds, _ in answers)
         figure(f"{name}, {how}: p50", statistics.median(taken), "ms")
         figure(f"{name}, {how}: p95", taken[int(len(taken) * 0.95)], "ms", target)
         figure(f"{name}, {how}: CPU of the web process for each", cpu * 1000 / len(taken), "ms")
+        figure(f"{name}, {how}: CPU with Postgres and search server", cpu_of_all * 1000 / len(taken), "ms")
         figure(f"{name}, {how}: requests", len(taken) / seconds, "/s")
-    alone = sorted(client(0, 0.0))
+    alone = sorted(milliseconds for milliseconds, _ in _client(port, key, path, 0, 0.0))
     figure(f"{name}, one client: p95", alone[int(len(alone) * 0.95)], "ms")
+    totals = sorted(json.loads(body).get("total", -1) for _, body in answers)
+    if totals[-1] >= 0:
+        shown = ", ".join(f"{totals[int((len(totals) - 1) * share)]:,}" for share in (0.1, 0.25, 0.5, 0.75, 0.9, 1.0))
+        print(f"  {name}: messages found, at 10, 25, 50, 75, 90 and 100 %: {shown}", flush=True)
+
+
+def _client(port: int, key: str, path: Paths, number: int, pause_seconds: float) -> list[tuple[float, bytes]]:
+    """What it asks depends on its number alone. The milliseconds and the body of each answer."""
+    chance = random.Random(number)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    time.sleep(pause_seconds * number / CLIENTS)
+    answers = []
+    for _ in range(REQUESTS):
+        wanted, started = path(chance), time.perf_counter()
+        connection.request("GET", wanted, headers={"Authorization": f"Bearer {key}"})
+        answer = connection.getresponse()
+        body = answer.read()
+        assert answer.status == 200, body
+        seconds = time.perf_counter() - started
+        answers.append((seconds * 1000, body))
+        time.sleep(max(0.0, pause_seconds - seconds))
+    connection.close()
+    return answers
 
 
 def _large(port: int, key: str, process: psutil.Process, size: int) -> None:
@@ -249,6 +271,16 @@ def _large(port: int, key: str, process: psutil.Process, size: int) -> None:
     figure("memory of the web process at most, download", _peak(process) / (1 << 20), "MiB", "≤ 200")
     figure("memory of the web process before", before / (1 << 20), "MiB")
     connection.close()
+
+
+def _cpu_seconds(process: psutil.Process) -> float:
+    user, system, *_ = process.cpu_times()
+    return float(user + system)
+
+
+def _cpu_of_all() -> float:
+    """Of all servers that this process started, and their children."""
+    return sum(map(_cpu_seconds, psutil.Process().children(recursive=True)))
 
 
 def _peak(process: psutil.Process) -> int:

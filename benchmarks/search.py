@@ -45,6 +45,7 @@ BATCH = 2_000
 MAILBOXES = [(uuid7(), f"user{number}@corp{number % 5}.example.org") for number in range(40)]
 SOURCE = uuid7()
 FOLDERS = ("INBOX", "Sent", "Archive/2023", "Archive/2024", "Projects")
+PEOPLE = [f"Person{number} Name{number % 700} <user{number}@corp{number % 50}.example.org>" for number in range(3000)]
 Stored = tuple[MessageRows, list[tuple[UUID, str]], dict[str, Any]]
 
 
@@ -53,24 +54,28 @@ def lines_of_mail() -> list[str]:
     return [line for line in real_lines() if not line.lstrip().startswith((">", "|", "--"))]
 
 
+def mail(number: int, chance: random.Random, lines: list[str]) -> bytes:
+    """Lengths are spread like those of real mail, with a median of 2,000 characters."""
+    wanted, body = int(chance.lognormvariate(0, 0.8) * 2000), list[str]()
+    while wanted > 0:
+        body.append(lines[chance.randrange(len(lines))])
+        wanted -= len(body[-1]) + 1
+    at = datetime(2010, 1, 1, tzinfo=UTC) + timedelta(seconds=number * 4_000)
+    head = [
+        f"From: {chance.choice(PEOPLE)}",
+        f"To: {chance.choice(PEOPLE)}, {chance.choice(PEOPLE)}",
+        f"Subject: {lines[chance.randrange(len(lines))][:60]}",
+        f"Date: {at:%a, %d %b %Y %H:%M:%S} +0000",
+        f"Message-ID: <{number}@bench.example.org>",
+        "Content-Type: text/plain; charset=utf-8",
+    ]
+    return ("\r\n".join(head) + "\r\n\r\n" + "\r\n".join(body)).encode("utf-8", "replace")
+
+
 def mails(count: int, lines: list[str]) -> Iterator[Stored]:
     chance = random.Random(1)
-    people = [f"Person{number} Name{number % 700} <user{number}@corp{number % 50}.example.org>" for number in range(3000)]
     for number in range(count):
-        wanted, body = int(chance.lognormvariate(0, 0.8) * 2000), list[str]()
-        while wanted > 0:
-            body.append(lines[chance.randrange(len(lines))])
-            wanted -= len(body[-1]) + 1
-        at = datetime(2010, 1, 1, tzinfo=UTC) + timedelta(seconds=number * 4_000)
-        head = [
-            f"From: {chance.choice(people)}",
-            f"To: {chance.choice(people)}, {chance.choice(people)}",
-            f"Subject: {lines[chance.randrange(len(lines))][:60]}",
-            f"Date: {at:%a, %d %b %Y %H:%M:%S} +0000",
-            f"Message-ID: <{number}@bench.example.org>",
-            "Content-Type: text/plain; charset=utf-8",
-        ]
-        raw = ("\r\n".join(head) + "\r\n\r\n" + "\r\n".join(body)).encode("utf-8", "replace")
+        raw = mail(number, chance, lines)
         rows = describe(Memory(raw), hashlib.sha256(raw).digest(), None)
         places = [(chance.choice(MAILBOXES)[0], chance.choice(FOLDERS)) for _ in range(chance.choice([1, 1, 2]))]
         yield rows, places, _document(raw, rows, places)

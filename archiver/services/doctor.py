@@ -19,7 +19,8 @@ from archiver.errors import ArchiverError
 from archiver.queue.jobs import QueueName
 from archiver.queue.queues import ping
 from archiver.secrets import CREDENTIALS_KEY_FILE, STORAGE_KEY_FILE, credentials_keyring, storage_keyring
-from archiver.services.health import check_parts, pending_migrations
+from archiver.services.health import check_parts
+from archiver.services.schema import pending_migrations
 from archiver.stack.folder import DataFolder
 
 _RELEASED = datetime(2026, 11, 1, tzinfo=UTC)

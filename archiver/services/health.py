@@ -11,12 +11,10 @@ import psycopg
 import redis
 
 from archiver.config import Settings
-from archiver.db import make_engine
 from archiver.errors import ArchiverError, NotReady
 from archiver.queue.connection import sync_client
 from archiver.queue.figures import read_figures
 from archiver.search.client import search_version
-from archiver.services import schema
 
 _CONNECT_SECONDS = 3
 
@@ -80,14 +78,3 @@ def job_figures(settings: Settings) -> tuple[dict[tuple[str, str], int], dict[st
         return read_figures(settings.redis_url.get_secret_value())
     except (redis.RedisError, ValueError):
         return {}, {}
-
-
-def pending_migrations(settings: Settings) -> tuple[str, ...]:
-    if settings.database_url is None:
-        raise NotReady("postgres is not running")
-    engine = make_engine(settings.database_url.get_secret_value(), "health", pool_size=1)
-    try:
-        with schema.connect(engine) as connection:
-            return schema.schema_version(connection).pending
-    finally:
-        engine.dispose()

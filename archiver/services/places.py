@@ -7,6 +7,7 @@ from uuid import UUID
 from sqlalchemy import Engine, text
 
 from archiver.config import Settings
+from archiver.db import autocommit
 from archiver.models.states import PackState
 from archiver.secrets import storage_keyring
 from archiver.store.archive import Archive
@@ -30,7 +31,7 @@ class DatabasePlaces:
         self._engine = engine
 
     def find(self, sha256: bytes, kind: Kind) -> Place | None:
-        with self._engine.connect() as connection:
+        with autocommit(self._engine) as connection:
             row = connection.execute(_FIND, {"sha256": sha256, "kind": kind.label}).one_or_none()
         return Place(row.pack_id, row.position, row.stored_bytes) if row else None
 

@@ -48,6 +48,17 @@ def migrate_database(settings: Settings) -> tuple[str, ...]:
         engine.dispose()
 
 
+def pending_migrations(settings: Settings) -> tuple[str, ...]:
+    if settings.database_url is None:
+        raise NotReady("postgres is not running")
+    engine = make_engine(settings.database_url.get_secret_value(), "health", pool_size=1)
+    try:
+        with connect(engine) as connection:
+            return schema_version(connection).pending
+    finally:
+        engine.dispose()
+
+
 def migrate(engine: Engine, role: str | None = None) -> tuple[str, ...]:
     """Brings the schema up to date; returns the steps taken. Of several processes at once one works and the others wait.
 

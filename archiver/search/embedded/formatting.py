@@ -12,12 +12,14 @@ from typing import Any
 from archiver.search.embedded.matching import Match, Matcher
 from archiver.search.embedded.rows import number_text
 from archiver.search.embedded.search_request import SearchRequest
-from archiver.search.words import WORD
+from archiver.search.words import WORD, count_words
 
 _CROP_STARTS = 16
 """Of a text with more matches, the passage is looked for among the first ones."""
 _LONG_WORD = 40
 """Characters, with the space behind it: so many times `length` characters are more than a window."""
+_USUAL_WORD = 10
+"""So many times `length` characters are mostly enough, and tried first."""
 _ASCII_WORD = re.compile("[0-9A-Za-z]+")
 
 
@@ -90,7 +92,9 @@ class Formatter:
         if not mark and crop is None:
             return text
         matches = self.matcher.find(text)
-        start, end = (0, len(text)) if crop is None else crop_window(text, matches, crop)
+        if crop is None:
+            return self._marked(text, matches, 0, len(text)) if matches else text
+        start, end = crop_window(text, matches, crop)
         shown = self._marked(text, matches, start, end) if mark else text[start:end]
         marker = self.request.crop_marker
         return f"{marker if start > 0 else ''}{shown}{marker if end < len(text) else ''}"
@@ -167,12 +171,12 @@ def crop_window(text: str, matches: list[Match], length: int) -> tuple[int, int]
         if value > best_value:
             best, best_value = (match.start, inside[-1].end), value
     start, end = best or (0, 0)
-    missing = length - len(_words(text).findall(text, start, end))
+    missing = length - count_words(text[start:end])
     if missing > 0 and start > 0:
         start = _words_back(text, start, missing // 2)
     end = max(end, _words_on(text, start, length))
     if end == len(text):
-        start = _words_back(text, start, length - len(_words(text).findall(text, start)))
+        start = _words_back(text, start, length - count_words(text[start:]))
     return start, end
 
 
@@ -181,16 +185,14 @@ def _word_spans(text: str, matches: list[Match], length: int) -> list[tuple[int,
 
     Of the words between two matches not more than `length` are counted: no window reaches over them.
     """
-    find, is_ascii = _words(text).findall, text.isascii()
     spans: list[tuple[int, int]] = []
     number = place = 0
     for match in matches:
         if spans:
             near = min(match.start, place + _LONG_WORD * length)
-            number += min(length, len(find(text, place, near))) if near == match.start else length
+            number += min(length, count_words(text[place:near])) if near == match.start else length
         place = match.start
-        is_word = is_ascii and text[place : match.end].isalnum()
-        spans.append((number, number + (1 if is_word else len(find(text, place, match.end)))))
+        spans.append((number, number + count_words(text[place : match.end])))
     return spans
 
 
@@ -200,19 +202,24 @@ def _words(text: str) -> re.Pattern[str]:
 
 def _words_on(text: str, start: int, count: int) -> int:
     """Where the text has `count` more words; its end when there are not more than that."""
-    words = list(islice(_words(text).finditer(text, start), count + 1))
-    return len(text) if len(words) <= count else words[-2].end()
+    for stretch in (text[start : start + _LONG_WORD * count], text[start:]):
+        words = list(islice(_words(stretch).finditer(stretch), count + 1))
+        if len(words) > count:
+            return start + words[-2].end()
+    return len(text)
 
 
 def _words_back(text: str, end: int, count: int) -> int:
     """Where `count` words before this place begin."""
     if count <= 0:
         return end
-    begin = max(0, end - 40 * count)
-    words = [match.start() for match in _words(text).finditer(text, begin, end)]
-    if len(words) <= count:
-        return begin if begin == 0 else (words[1] if len(words) > 1 else end)
-    return words[-count]
+    for size in (_USUAL_WORD, _LONG_WORD):
+        begin = max(0, end - size * count)
+        stretch = text[begin:end]
+        words = [begin + match.start() for match in _words(stretch).finditer(stretch)]
+        if len(words) > count:  # (the first one may be half a word)
+            return words[-count]
+    return begin if begin == 0 else (words[1] if len(words) > 1 else end)
 
 
 def _texts(path: str, value: Any, indices: list[int]) -> Iterator[tuple[str, list[int], str]]:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
+from typing import NamedTuple
 
 from archiver.search.embedded.query_terms import ParsedQuery, Unit
 from archiver.search.embedded.text import Segmenter, folded_text, joins
@@ -20,8 +21,7 @@ _WORDS = re.compile(r"[^\W_]+")
 _ASCII_SIGNS = {code: " " for code in range(128) if not chr(code).isalnum()}
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
+class Match(NamedTuple):
     """A stretch of a text that a unit of the query matches."""
 
     start: int
@@ -42,7 +42,9 @@ class Matcher:
         """The matches, in order and without overlaps."""
         if not self.parsed.units:
             return []
-        found = list(self._in_plain(text) if self.segmenter.plain else self._in_words(text))
+        found = self._in_plain(text) if self.segmenter.plain else list(self._in_words(text))
+        if len(found) < 2:
+            return found
         found.sort(key=lambda match: (match.start, -match.end))
         clean: list[Match] = []
         for match in found:
@@ -50,22 +52,33 @@ class Matcher:
                 clean.append(match)
         return clean
 
-    def _in_plain(self, text: str) -> Iterator[Match]:
+    def _in_plain(self, text: str) -> list[Match]:
         folded = folded_text(text)
-        for match in self._in_folded(folded.text):
-            yield Match(folded.origin(match.start), folded.origin(match.end), match.unit) if folded.starts else match
+        found = self._in_folded(folded.text)
+        if not folded.starts:
+            return found
+        return [Match(folded.origin(match.start), folded.origin(match.end), match.unit) for match in found]
 
-    def _in_folded(self, text: str) -> Iterator[Match]:
+    def _in_folded(self, text: str) -> list[Match]:
+        everything: list[Match] = []
         different: set[str] | None = None
         for number, unit in enumerate(self.parsed.units):
-            found = [match for run in (unit.words, *unit.others) for match in _plain_run(text, number, run, prefix=unit.prefix)]
-            yield from found
+            found: list[Match] = []
+            for run in (unit.words, *unit.others):
+                if run[0] in text:
+                    found += (
+                        _plain_word(text, number, run[0], prefix=unit.prefix)
+                        if len(run) == 1
+                        else _plain_run(text, number, run, prefix=unit.prefix)
+                    )
+            everything += found
             if unit.typos and not found:
                 if different is None:
                     different = _different_words(text)
                 variants = self._misspelt(different, number, unit)
                 for variant in different & variants.keys():
-                    yield from _plain_variant(text, number, variant, variants[variant])
+                    everything += _plain_variant(text, number, variant, variants[variant])
+        return everything
 
     def _in_words(self, text: str) -> Iterator[Match]:
         tokens = self.segmenter.tokens(text)
@@ -110,6 +123,21 @@ def _pieces(word: str, typos: int) -> Callable[[str], object]:
     return re.compile("|".join(map(re.escape, sorted(pieces)))).search
 
 
+def _plain_word(text: str, number: int, word: str, *, prefix: bool) -> list[Match]:
+    """The same as a run of one word: most of them are."""
+    found: list[Match] = []
+    first, last, size, length = joins(word[0]), joins(word[-1]), len(word), len(text)
+    place = text.find(word)
+    while place >= 0:
+        end = place + size
+        if (place == 0 or not first or not joins(text[place - 1])) and (
+            prefix or end == length or not last or not joins(text[end])
+        ):
+            found.append(Match(place, end, number))
+        place = text.find(word, place + 1)
+    return found
+
+
 def _plain_run(text: str, number: int, words: tuple[str, ...], *, prefix: bool) -> Iterator[Match]:
     """The words side by side; of the last one only the beginning is marked, if it goes on."""
     first, last = words[0], len(words) - 1
@@ -142,7 +170,7 @@ def _skip_signs(text: str, place: int) -> int:
 
 
 def _plain_variant(text: str, number: int, word: str, size: int) -> Iterator[Match]:
-    for match in _plain_run(text, number, (word,), prefix=False):
+    for match in _plain_word(text, number, word, prefix=False):
         yield Match(match.start, match.start + size, number)
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
-from tantivy import DocAddress, Occur, Order, Query
+from tantivy import DocAddress, Occur, Order, Query, Searcher
 
 from archiver.search.embedded.catalog import IndexEntry
 from archiver.search.embedded.engine import Snapshot
@@ -112,6 +113,22 @@ def by_key(snapshot: Snapshot, query: Query, key: SortKey, offset: int, limit: i
         found.extend(by_arrival(snapshot, [(None if field == "seq" else value, address) for value, address in result.hits]))
         skipped = 0 if result.hits else max(0, skipped - result.count)  # type: ignore[attr-defined]
     return found
+
+
+def counted_by_key(
+    snapshot: Snapshot, query: Query, key: SortKey, offset: int, limit: int
+) -> tuple[list[tuple[Any, DocAddress]], int] | None:
+    """The same hits and how many there are in all, in one go; None unless every document has a number in this column."""
+    if not _is_full(snapshot.searcher, key.field("n")):
+        return None
+    found = snapshot.searcher.search(query, limit, order_by_field=key.field("n"), order=key.order, offset=offset)
+    return by_arrival(snapshot, found.hits), int(found.count)  # type: ignore[attr-defined]
+
+
+@lru_cache(maxsize=2)  # few, because a searcher keeps the files that it reads
+def _is_full(searcher: Searcher, field: str) -> bool:
+    found = searcher.search(Query.const_score_query(Query.exists_query(field), 0.0), 1)
+    return int(found.count) == searcher.num_docs  # type: ignore[attr-defined]
 
 
 def by_arrival(snapshot: Snapshot, hits: list[tuple[Any, DocAddress]]) -> list[tuple[Any, DocAddress]]:

@@ -18,7 +18,16 @@ from archiver.search.embedded.facets import distribution, document_values, facet
 from archiver.search.embedded.filters import available, compile_filter
 from archiver.search.embedded.formatting import Formatter
 from archiver.search.embedded.matching import Matcher
-from archiver.search.embedded.ordering import Hit, SortKey, by_arrival, key_decides, parse_sort, sorted_hits, stages
+from archiver.search.embedded.ordering import (
+    Hit,
+    SortKey,
+    by_arrival,
+    counted_by_key,
+    key_decides,
+    parse_sort,
+    sorted_hits,
+    stages,
+)
 from archiver.search.embedded.plan import covered
 from archiver.search.embedded.query_terms import ParsedQuery, parse_query
 from archiver.search.embedded.ranking import RankedQuery, Ranker
@@ -175,6 +184,8 @@ def _window(prepared: Prepared, offset: int, limit: int, count: Callable[[], int
         hits = [Hit(address, score) for score, address in by_arrival(snapshot, result.hits)]
         return Found(hits, result.count)  # type: ignore[attr-defined]
     if limit and (not plan or key_decides(prepared.ranked, plan)):
+        if plan and plan[0].key and (counted := counted_by_key(snapshot, prepared.matching, plan[0].key, offset, limit)):
+            return Found([Hit(address, None) for _, address in counted[0]], counted[1])
         hits = _ordered(prepared, 0, offset, limit)
         return Found(hits, count())
     total = count()

@@ -17,7 +17,7 @@ import tantivy
 
 from archiver.search.words import UNSPACED_CHAR, WORD, fold, fold_any, fold_word
 
-_ASCII = frozenset(map(chr, range(128)))
+_ASCII = bytes(range(128))
 _IRREGULAR = "\ue000"
 _STAND_INS = 0xA500  # letters of a script that mail hardly ever has, one for each sign that a setting makes part of words
 
@@ -60,13 +60,11 @@ class FoldedText:
 def folded_text(text: str) -> FoldedText:
     if text.isascii():
         return FoldedText(text.lower())
-    lowered = text.lower()
-    if len(lowered) == len(text):  # only what is not ASCII is left to fold, mostly a few different characters
-        folded = lowered
-        for char in set(lowered).difference(_ASCII):
+    encoded = text.encode("utf-8", "surrogatepass")
+    folded = encoded.lower().decode("utf-8", "surrogatepass")  # bytes have only the capitals of ASCII, and are quick
+    for char in set(encoded.translate(None, _ASCII).decode("utf-8", "surrogatepass")):  # mostly a few different ones
+        if _ALIGNED[ord(char)] != char:
             folded = folded.replace(char, _ALIGNED[ord(char)])
-    else:
-        folded = text.translate(_ALIGNED)
     place = folded.find(_IRREGULAR)
     if place < 0:
         return FoldedText(folded)
