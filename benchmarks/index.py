@@ -126,7 +126,7 @@ class Bench:
 
     def wait_for_lease(self) -> None:
         """Until the first messages are in work: the clock begins with them."""
-        while not self.value("SELECT EXISTS (SELECT 1 FROM messages WHERE index_lease_until IS NOT NULL)"):
+        while not self.value("SELECT EXISTS (SELECT 1 FROM index_leases)"):
             time.sleep(0.005)
 
     def value(self, statement: str) -> Any:

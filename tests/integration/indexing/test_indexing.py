@@ -191,7 +191,7 @@ def test_without_the_search_server_nothing_is_lost_and_nobody_waits_for_leases(a
     at.search.kill()
     with pytest.raises(SearchUnavailable):
         at.index()
-    assert at.value("SELECT count(*) FROM messages WHERE index_lease_until IS NOT NULL") == 0
+    assert at.value("SELECT count(*) FROM index_leases") == 0
     at.search.start()
     assert at.index().indexed == 20
     at.assert_agrees()
@@ -216,7 +216,7 @@ def test_who_has_lost_a_lease_makes_the_document_due_again(at: IndexWorld) -> No
     lease = slow.lease()
     assert lease is not None
     with at.engine.begin() as connection:
-        connection.exec_driver_sql("UPDATE messages SET index_lease_until = now() - interval '1 second'")
+        connection.exec_driver_sql("UPDATE index_leases SET until = now() - interval '1 second'")
     at.index()
     slow.index(lease, lambda unread: None)  # writes over a document that may have been a newer one
     assert at.index().indexed == 1
