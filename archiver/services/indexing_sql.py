@@ -46,14 +46,15 @@ RENEW = "UPDATE index_leases SET until = now() + make_interval(secs => %(seconds
 
 RELEASE = "DELETE FROM index_leases WHERE id = %(id)s RETURNING id"
 
+# Ids as text: a row for each person is put to its message faster by a string than by a UUID.
 COPIES = """
-    SELECT c.message_id, c.mailbox_id, b.source_id, c.folder, c.labels
+    SELECT c.message_id::text, c.mailbox_id, b.source_id, c.folder, c.labels
     FROM message_copies c JOIN mailboxes b ON b.id = c.mailbox_id
     WHERE c.message_id = ANY(%(ids)s::uuid[]) AND c.deleted_at IS NULL ORDER BY c.message_id, c.id"""
 
 PEOPLE = """
-    SELECT message_id, role, address, name FROM participants
-    WHERE message_id = ANY(%(ids)s::uuid[]) ORDER BY message_id, position"""
+    SELECT message_id::text, role, address, name FROM participants
+    WHERE message_id = ANY(%(ids)s::uuid[]) ORDER BY participants.message_id, position"""
 
 PARTS = """
     SELECT p.part_sha256, o.pack_id, o.position, o.stored_bytes

@@ -13,7 +13,7 @@ import pytest
 
 from archiver.config import load_settings
 from archiver.mail.attachments import Attachment
-from archiver.mail.message import read_message
+from archiver.mail.message import read_texts
 from archiver.models.ids import message_uuid
 from archiver.search.index import SearchServer, SearchUnavailable
 from archiver.services import dead_letters, index_jobs
@@ -250,7 +250,7 @@ def test_mail_read_without_its_files_means_the_same(at: IndexWorld, corpus: Path
     distinct = list(dict.fromkeys(messages))
     opened = [reader.open(sha256_of(Memory(data)), None) for data in distinct]
     for data, stored in zip(distinct, reader.parse(opened), strict=True):
-        whole = read_message(data)
+        (whole,) = read_texts([data])
         left_out += len(stored.parts)
         assert stored.message.text == whole.text
         assert stored.message.defects == whole.defects
