@@ -23,7 +23,7 @@ from archiver.store.archive import Archive
 
 _EXTRACTORS = 2
 # Messages are many small objects without cycles: looking for some after every 700 new ones took a seventh of the time.
-_COLLECT_AFTER = 20_000
+_COLLECT_AFTER = 100_000
 _PATIENCE_SECONDS = 1.0
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import repeat
 
 from archiver.mail import limits
 from archiver.mail.attachments import Attachment
@@ -20,6 +21,7 @@ from archiver.mail.words import unstructured
 
 PARSER_VERSION = 1  # rises when the same bytes give other values
 SIDE_BY_SIDE = 100  # messages that are best read together: fewer are slower, more are not faster
+_FOR_TEXT = frozenset({"subject", "references", "in-reply-to", "list-id"})  # the first three: is it a reply?
 
 
 @dataclass(slots=True)
@@ -70,6 +72,30 @@ def read_messages(raws: Sequence[bytes]) -> list[Message]:
     blocks = list(map(split_block, raws, defects))
     headers = list(map(headers_of, blocks, defects))
     flags = [header_flags(block.fields, header) for block, header in zip(blocks, headers, strict=True)]
+    bodies = _read_bodies(raws, blocks, headers, defects)
+    texts = [body.text() for body in bodies]
+    htmls = [body.html() for body in bodies]
+    return list(map(_message, blocks, headers, flags, bodies, texts, htmls))
+
+
+def read_texts(raws: Sequence[bytes]) -> list[Message]:
+    """As `read_messages`, for those who want the text and the files and know from elsewhere what the header says.
+
+    Of the header there is only what the text depends on, and `list_id`; there are no defects and flags of it, and no HTML.
+    """
+    defects = [Defects() for _ in raws]
+    blocks = list(map(split_block, raws, defects))
+    headers = list(map(_few_headers, blocks))
+    bodies = _read_bodies(raws, blocks, headers, defects)
+    texts = [body.text() for body in bodies]
+    return list(map(_message, blocks, headers, repeat((False, False, False)), bodies, texts, repeat("")))
+
+
+def _few_headers(block: Block) -> Headers:
+    return headers_of(Block([field for field in block.fields if field[0] in _FOR_TEXT], 0), Defects())
+
+
+def _read_bodies(raws: Sequence[bytes], blocks: list[Block], headers: list[Headers], defects: list[Defects]) -> list[Body]:
     parts = list(map(scan_parts, raws, blocks, defects))
     bodies = list(map(Body, parts, defects, map(_is_reply, headers)))
     for body in bodies:
@@ -77,22 +103,23 @@ def read_messages(raws: Sequence[bytes]) -> list[Message]:
     for body in bodies:
         body.mark_plain()
     read_html([html for body in bodies for html in body.wanted_html()])
-    texts = [body.text() for body in bodies]
-    return list(map(_message, blocks, headers, flags, bodies, texts))
+    return bodies
 
 
 def _is_reply(headers: Headers) -> bool:
     return bool(headers.references or headers.in_reply_to) or is_reply_subject(headers.subject)
 
 
-def _message(block: Block, headers: Headers, flags: tuple[bool, bool, bool], body: Body, marked: MarkedText) -> Message:
+def _message(
+    block: Block, headers: Headers, flags: tuple[bool, bool, bool], body: Body, marked: MarkedText, html: str
+) -> Message:
     bulk, auto_reply, bounce = flags
     return Message(
         headers=headers,
         fields=block.fields,
         text=marked.text,
         spans=marked.spans,
-        html=body.html(),
+        html=html,
         attachments=tuple(body.attachments),
         events=tuple(body.events),
         deliveries=tuple(body.deliveries),

@@ -6,6 +6,8 @@ from datetime import datetime
 from uuid import UUID
 
 from sqlalchemy import CheckConstraint, ForeignKey, Index, Integer, SmallInteger, text
+from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy.dialects.postgresql import UUID as PG_UUID
 from sqlalchemy.orm import Mapped, mapped_column
 
 from archiver.models.base import Base, Count, CreatedAt, Id, JsonList, JsonObject, Texts, one_of, sha256_length
@@ -41,7 +43,6 @@ class Message(Base):
     parser_version: Mapped[int] = mapped_column(Integer, server_default=text("0"))
     index_version: Mapped[int] = mapped_column(server_default=text("1"))
     indexed_version: Mapped[Count]
-    index_lease_until: Mapped[datetime | None]
     search_state: Mapped[str] = mapped_column(server_default=SearchState.PENDING)
     search_reasons: Mapped[JsonList]
     first_run_id: Mapped[UUID | None]
@@ -56,16 +57,24 @@ class Message(Base):
         CheckConstraint("indexed_version <= index_version", name="indexed_version"),
         CheckConstraint("size_bytes >= 0", name="size_bytes"),
         Index("ix_messages_sort_at", text("sort_at DESC"), text("id DESC")),
-        Index("ix_messages_canonical_sha256", "canonical_sha256"),
-        Index("ix_messages_internet_message_id", text("md5(internet_message_id)")),
         Index("ix_messages_thread_id", "thread_id"),
         # In the order of archiving, which is that of the packs.
         Index("ix_messages_to_index", "archived_at", "id", postgresql_where=text("indexed_version < index_version")),
         Index("ix_messages_to_extract", "archived_at", "id", postgresql_where=text("search_state = 'body'")),
         Index("ix_messages_thread_subject", "thread_subject", "sort_at", postgresql_where=text("thread_subject IS NOT NULL")),
         Index("ix_messages_not_full", "search_state", "id", postgresql_where=text("search_state <> 'full'")),
-        Index("ix_messages_first_run_id", "first_run_id"),
+        Index("ix_messages_first_run_id", "first_run_id", postgresql_where=text("search_state <> 'full'")),
     )
+
+
+class IndexLease(Base):
+    """Messages whose documents a process is making. One row for all: marking each would write it anew, in all indexes."""
+
+    __tablename__ = "index_leases"
+
+    id: Mapped[Id]
+    until: Mapped[datetime]
+    message_ids: Mapped[list[UUID]] = mapped_column(ARRAY(PG_UUID(as_uuid=True)))
 
 
 class MessageCopy(Base):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, ParamSpec, TypeVar
 from uuid import UUID
 
@@ -85,7 +86,7 @@ class DocumentMaker:
         ids = batch_sql.uuids(row.id for row in rows)
         with self._engine.connect() as connection:
             copies = _grouped(batch_sql.run(connection, indexing_sql.COPIES, ids=ids), Copy)
-            people = _grouped(batch_sql.run(connection, indexing_sql.PEOPLE, ids=ids), Person)
+            people = _grouped(batch_sql.run(connection, indexing_sql.PEOPLE, ids=ids), _person)
             for part in batch_sql.run(connection, indexing_sql.PARTS, ids=ids):
                 self.mail.remember(bytes(part.part_sha256), Place(part.pack_id, part.position, part.stored_bytes))
         for start in range(0, len(rows), _IN_MEMORY):
@@ -96,10 +97,10 @@ class DocumentMaker:
         rows: Sequence[Row],
         threads: Mapping[UUID, UUID | None],
         extract: Extract | None,
-        people: Mapping[UUID, Sequence[Person]],
-        copies: Mapping[UUID, Sequence[Copy]],
+        people: Mapping[str, Sequence[Person]],
+        copies: Mapping[str, Sequence[Copy]],
     ) -> Iterator[Ready | Unreadable]:
-        mails: dict[UUID, StoredMail] = {}
+        mails: dict[bytes, StoredMail] = {}
         for group in side_by_side(rows):
             yield from self._read(group, mails)
         texts = self._texts(mails)
@@ -109,40 +110,41 @@ class DocumentMaker:
                 extract(unread)
                 texts = self._texts(mails)
         for row in rows:
-            mail = mails.pop(row.id, None)
+            mail = mails.pop(row.sha256, None)
             if mail is None:
                 continue
+            message_id = str(row.id)
             try:
-                yield self._ready(row, mail, threads.get(row.id), people.get(row.id, ()), copies.get(row.id, ()), texts)
+                yield self._ready(row, mail, threads.get(row.id), people.get(message_id, ()), copies.get(message_id, ()), texts)
             except StoreUnavailable:
                 raise
             except Exception as error:
                 log.exception("document_failed", message=str(row.id))
                 yield Unreadable(row, f"no document can be made of it: {type(error).__name__}")
 
-    def _read(self, rows: Sequence[Row], mails: dict[UUID, StoredMail]) -> Iterator[Unreadable]:
-        """Puts the mail of the rows into `mails`, and gives those that can't be read."""
-        opened: dict[UUID, OpenedMail] = {}
+    def _read(self, rows: Sequence[Row], mails: dict[bytes, StoredMail]) -> Iterator[Unreadable]:
+        """Puts the mail of the rows into `mails`, by its hash, and gives those that can't be read."""
+        opened: dict[bytes, OpenedMail] = {}
         for row in rows:
-            mail = _attempt(row, self.mail.open, bytes(row.sha256), _place(row))
+            mail = _attempt(row, self.mail.open, row.sha256, _place(row))
             if isinstance(mail, Unreadable):
                 yield mail
             else:
-                opened[row.id] = mail
+                opened[row.sha256] = mail
         try:
             mails.update(zip(opened, self.mail.parse(list(opened.values())), strict=True))
             return
         except Exception as error:  # noqa: BLE001  (of one of them: each by itself shows which)
             log.debug("not_read_side_by_side", error=type(error).__name__)
         for row in rows:
-            if row.id in opened:
-                read = _attempt(row, self.mail.parse, [opened[row.id]])
+            if row.sha256 in opened:
+                read = _attempt(row, self.mail.parse, [opened[row.sha256]])
                 if isinstance(read, Unreadable):
                     yield read
                 else:
-                    mails[row.id] = read[0]
+                    mails[row.sha256] = read[0]
 
-    def _texts(self, mails: Mapping[UUID, StoredMail]) -> dict[bytes, KnownText]:
+    def _texts(self, mails: Mapping[bytes, StoredMail]) -> dict[bytes, KnownText]:
         hashes = {attachment.sha256 for mail in mails.values() for attachment in mail.message.attachments}
         if not hashes:
             return {}
@@ -175,7 +177,7 @@ class DocumentMaker:
             Inputs(
                 id=row.id,
                 version=row.version,
-                sha256=bytes(row.sha256),
+                sha256=row.sha256,
                 sort_at=row.sort_at,
                 size_bytes=row.size_bytes,
                 message=message,
@@ -227,7 +229,7 @@ def has_text_of_its_own(attachment: Attachment) -> bool:
     return not attachment.is_message and attachment.content_type not in _SIGNATURES
 
 
-def _unread(mails: Mapping[UUID, StoredMail], texts: Mapping[bytes, KnownText]) -> Unread:
+def _unread(mails: Mapping[bytes, StoredMail], texts: Mapping[bytes, KnownText]) -> Unread:
     """Each content once."""
     found: dict[bytes, tuple[Attachment, StoredMail]] = {}
     for mail in mails.values():
@@ -259,9 +261,13 @@ def _place(row: Row) -> Place | None:
     return Place(row.pack_id, row.position, row.stored_bytes) if row.pack_id is not None else None
 
 
-def _grouped(rows: Sequence[Any], make: Callable[..., T]) -> dict[UUID, list[T]]:
+_person = lru_cache(maxsize=16384)(Person)
+"""Who mostly comes again and again."""
+
+
+def _grouped(rows: Sequence[Any], make: Callable[..., T]) -> dict[str, list[T]]:
     """By the message's id, which stands first in each row."""
-    found: dict[UUID, list[T]] = {}
+    found: dict[str, list[T]] = {}
     for message_id, *values in rows:
         found.setdefault(message_id, []).append(make(*values))
     return found

@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from threading import BoundedSemaphore
 from uuid import UUID
 
@@ -39,10 +38,10 @@ log = get_logger("indexing")
 
 @dataclass(slots=True)
 class Lease:
-    """Messages that are ours until `until`, with the indexes that their documents go to."""
+    """Messages that are ours as long as `index_leases` has it, with the indexes that their documents go to."""
 
+    id: UUID
     rows: Sequence[Row]
-    until: datetime
     indexes: Indexes
     threads: Mapping[UUID, UUID | None]
     renewed: float = field(default_factory=time.monotonic)
@@ -162,7 +161,7 @@ class Indexer:
 
         with ThreadPoolExecutor(2, "fill") as threads:
             for rows in batches:
-                lease = Lease(rows, datetime.min, indexes, {row.id: row.thread_id for row in rows}, math.inf)
+                lease = Lease(uuid7(), rows, indexes, {row.id: row.thread_id for row in rows}, math.inf)
                 under_way.append((rows, self._make(lease, threads)[2]))
                 settle(1)
             settle(0)
@@ -170,15 +169,21 @@ class Indexer:
     def _lease(self, statement: str, parameters: dict[str, int], *, raised: int) -> Lease | None:
         with self._engine.begin() as connection:
             batch_sql.run(connection, "SET LOCAL plan_cache_mode = force_custom_plan")
+            batch_sql.run(connection, indexing_sql.LEASE_ALONE)
+            batch_sql.run(connection, indexing_sql.DROP_ENDED)
             rows = within(batch_sql.run(connection, statement, raised=raised, **parameters))
             if not rows:
                 return None
-            values = {"ids": batch_sql.uuids(row.id for row in rows), "raised": raised, "seconds": indexing_sql.LEASE_SECONDS}
-            until = batch_sql.run(connection, indexing_sql.TAKE, **values)[0].until
+            lease_id, ids = uuid7(), [row.id for row in rows]
+            batch_sql.run(
+                connection, indexing_sql.TAKE, id=lease_id, ids=batch_sql.uuids(ids), seconds=indexing_sql.LEASE_SECONDS
+            )
+            if raised:
+                batch_sql.run(connection, indexing_sql.RAISE, ids=ids)
         with self._engine.begin() as connection:
             indexes = load_indexes(connection)
             threads = join_threads(connection, rows)
-        return Lease(sorted(rows, key=_place), until, indexes, threads)
+        return Lease(lease_id, sorted(rows, key=_place), indexes, threads)
 
     # making and sending
 
@@ -253,7 +258,8 @@ class Indexer:
         arrived = [ready for ready in arrived if ready.row.id not in failed]
         with self._engine.begin() as connection:
             hold_threads(connection)
-            done = _write_arrived(connection, lease, arrived) | _write_failed(connection, lease, unreadable)
+            is_held = bool(batch_sql.run(connection, indexing_sql.RELEASE, id=lease.id))
+            done = _write_arrived(connection, arrived) | _write_failed(connection, unreadable) if is_held else set()
             lost = sorted({row.id for row in lease.rows} - done)
             if load_indexes(connection).ids != lease.indexes.ids:  # a reindex has begun or ended meanwhile
                 lost = lease.ids
@@ -278,23 +284,19 @@ class Indexer:
             return
         lease.renewed = time.monotonic()
         with self._engine.begin() as connection:
-            renewed = batch_sql.run(
-                connection, indexing_sql.RENEW, ids=lease.ids, until=lease.until, seconds=indexing_sql.LEASE_SECONDS
-            )
-        if renewed:
-            lease.until = renewed[0].until
+            batch_sql.run(connection, indexing_sql.RENEW, id=lease.id, seconds=indexing_sql.LEASE_SECONDS)
 
     def _give_back(self, leases: Sequence[Lease]) -> None:
         """So that nobody has to wait for their end. Best effort: they end by themselves."""
         for lease in leases:
             try:
                 with self._engine.begin() as connection:
-                    batch_sql.run(connection, indexing_sql.RELEASE, ids=lease.ids, until=lease.until)
+                    batch_sql.run(connection, indexing_sql.RELEASE, id=lease.id)
             except Exception as error:  # noqa: BLE001  (what brought us here is what matters)
                 log.warning("lease_not_given_back", error=type(error).__name__)
 
 
-def _write_arrived(connection: Connection, lease: Lease, arrived: Sequence[Ready]) -> set[UUID]:
+def _write_arrived(connection: Connection, arrived: Sequence[Ready]) -> set[UUID]:
     rows = [
         {
             "i": ready.row.id,
@@ -310,7 +312,7 @@ def _write_arrived(connection: Connection, lease: Lease, arrived: Sequence[Ready
     ]
     if not rows:
         return set()
-    done = {row.id for row in batch_sql.run(connection, indexing_sql.FINISH, rows=batch_sql.rows(rows), until=lease.until)}
+    done = {row.id for row in batch_sql.run(connection, indexing_sql.FINISH, rows=batch_sql.rows(rows))}
     batch_sql.run(connection, indexing_sql.DROP_DEAD_LETTERS, ids=batch_sql.uuids(done))
     new = [ready for ready in arrived if ready.attachments is not None and ready.row.id in done]
     stale = sorted(ready.row.id for ready in new if ready.row.parser_version)
@@ -327,14 +329,14 @@ def _write_arrived(connection: Connection, lease: Lease, arrived: Sequence[Ready
     return done
 
 
-def _write_failed(connection: Connection, lease: Lease, failed: Sequence[Unreadable]) -> set[UUID]:
+def _write_failed(connection: Connection, failed: Sequence[Unreadable]) -> set[UUID]:
     if not failed:
         return set()
     rows = [
         {"i": item.row.id, "v": item.row.version, "r": [{"file": "", "state": "failed", "reason": item.reason}]}
         for item in failed
     ]
-    done = {row.id for row in batch_sql.run(connection, indexing_sql.FAIL, rows=batch_sql.rows(rows), until=lease.until)}
+    done = {row.id for row in batch_sql.run(connection, indexing_sql.FAIL, rows=batch_sql.rows(rows))}
     letters = [{"i": uuid7(), "m": item.row.id, "r": item.reason} for item in failed if item.row.id in done]
     batch_sql.run(connection, indexing_sql.ADD_DEAD_LETTERS, rows=batch_sql.rows(letters))
     return done

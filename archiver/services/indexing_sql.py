@@ -9,16 +9,16 @@ _COLUMNS = """
         m.reference_ids, m.subject, m.sender, m.sort_at, m.size_bytes, m.parser_version, m.thread_id, o.pack_id, o.position,
         o.stored_bytes
     FROM messages m LEFT JOIN objects o ON o.sha256 = m.sha256 AND o.kind = 'message'"""
-_FREE = "(m.index_lease_until IS NULL OR m.index_lease_until < now())"
+_FREE = "m.id NOT IN (SELECT unnest(message_ids) FROM index_leases)"
 _FIRST = """
-    ORDER BY m.archived_at, m.id LIMIT %(limit)s FOR NO KEY UPDATE OF m SKIP LOCKED"""
+    ORDER BY m.archived_at, m.id LIMIT %(limit)s"""
 
 # Whose document is behind.
 BEHIND = f"{_COLUMNS} WHERE m.indexed_version < m.index_version AND {_FREE} {_FIRST}"
 
 # Whose attachments have not been read yet.
 UNREAD = f"""{_COLUMNS} WHERE m.search_state = 'body' AND m.indexed_version >= m.index_version AND {_FREE}
-    AND m.size_bytes BETWEEN %(smallest)s AND %(largest)s {_FIRST}"""
+    AND m.size_bytes BETWEEN %(smallest)s AND %(largest)s {_FIRST} FOR NO KEY UPDATE OF m SKIP LOCKED"""
 
 # For a reindex. A document that is behind gets the version that it is known by: the one that is due, with the next version,
 # comes to both indexes in its turn, and whichever of the two arrives last, the older one is seen to be older.
@@ -30,32 +30,31 @@ IN_PACKS = f"""{_NOTED.replace("LEFT JOIN", "JOIN")}
     WHERE o.kind = 'message' AND m.indexed_version > 0 AND (o.pack_id, o.position) > (%(pack_id)s, %(position)s)
     ORDER BY o.pack_id, o.position LIMIT %(limit)s"""
 
-# The lease's end is also its sign: whoever finds another one there has lost it.
+# One at a time looks for what is free, so that nobody leases the same.
+LEASE_ALONE = "SELECT pg_advisory_xact_lock(hashtextextended('archiver:index_leases', 0))"
+
+# What has ended is dropped before anybody leases its messages: whoever does not find his lease has lost it. One that is being
+# renewed or finished at this moment is not.
+DROP_ENDED = """
+    DELETE FROM index_leases WHERE id IN (SELECT id FROM index_leases WHERE until < now() FOR UPDATE SKIP LOCKED)"""
+
 TAKE = """
-    UPDATE messages SET index_lease_until = now() + make_interval(secs => %(seconds)s),
-        index_version = index_version + %(raised)s
-    WHERE id = ANY(%(ids)s::uuid[]) RETURNING index_lease_until AS until"""
+    INSERT INTO index_leases (id, until, message_ids)
+    VALUES (%(id)s, now() + make_interval(secs => %(seconds)s), %(ids)s::uuid[])"""
 
-RENEW = """
-    UPDATE messages SET index_lease_until = now() + make_interval(secs => %(seconds)s)
-    FROM (SELECT id FROM messages WHERE id = ANY(%(ids)s) AND index_lease_until = %(until)s ORDER BY id
-          FOR NO KEY UPDATE) AS held
-    WHERE messages.id = held.id RETURNING index_lease_until AS until"""
+RENEW = "UPDATE index_leases SET until = now() + make_interval(secs => %(seconds)s) WHERE id = %(id)s"
 
-RELEASE = """
-    UPDATE messages SET index_lease_until = NULL
-    FROM (SELECT id FROM messages WHERE id = ANY(%(ids)s) AND index_lease_until = %(until)s ORDER BY id
-          FOR NO KEY UPDATE) AS held
-    WHERE messages.id = held.id"""
+RELEASE = "DELETE FROM index_leases WHERE id = %(id)s RETURNING id"
 
+# Ids as text: a row for each person is put to its message faster by a string than by a UUID.
 COPIES = """
-    SELECT c.message_id, c.mailbox_id, b.source_id, c.folder, c.labels
+    SELECT c.message_id::text, c.mailbox_id, b.source_id, c.folder, c.labels
     FROM message_copies c JOIN mailboxes b ON b.id = c.mailbox_id
     WHERE c.message_id = ANY(%(ids)s::uuid[]) AND c.deleted_at IS NULL ORDER BY c.message_id, c.id"""
 
 PEOPLE = """
-    SELECT message_id, role, address, name FROM participants
-    WHERE message_id = ANY(%(ids)s::uuid[]) ORDER BY message_id, position"""
+    SELECT message_id::text, role, address, name FROM participants
+    WHERE message_id = ANY(%(ids)s::uuid[]) ORDER BY participants.message_id, position"""
 
 PARTS = """
     SELECT p.part_sha256, o.pack_id, o.position, o.stored_bytes
@@ -70,22 +69,23 @@ TEXTS = """
 # Sets what was sent. A thread that was joined to another meanwhile makes the document due again.
 FINISH = """
     UPDATE messages m SET indexed_version = r.v, search_state = r.s, search_reasons = r.r, parser_version = r.p,
-        has_attachments = r.a, index_lease_until = NULL, thread_id = coalesce(l.thread_id, r.t),
+        has_attachments = r.a, thread_id = coalesce(l.thread_id, r.t),
         index_version = m.index_version + CASE WHEN l.thread_id <> r.t THEN 1 ELSE 0 END
     FROM (SELECT x.*, messages.id FROM json_to_recordset(%(rows)s::json)
               AS x(i uuid, v bigint, s text, r jsonb, p int, a boolean, t uuid, k uuid) JOIN messages ON messages.id = x.i
-          WHERE messages.index_lease_until = %(until)s ORDER BY messages.id FOR NO KEY UPDATE OF messages) AS r
+          ORDER BY messages.id FOR NO KEY UPDATE OF messages) AS r
     LEFT JOIN thread_links l ON l.key = r.k
     WHERE m.id = r.id RETURNING m.id"""
 
 # What could not be read or was refused: not tried again until somebody asks for it, or the message changes.
 FAIL = """
-    UPDATE messages m SET indexed_version = r.v, search_state = 'failed', search_reasons = r.r, index_lease_until = NULL
+    UPDATE messages m SET indexed_version = r.v, search_state = 'failed', search_reasons = r.r
     FROM (SELECT x.*, messages.id FROM json_to_recordset(%(rows)s::json) AS x(i uuid, v bigint, r jsonb)
               JOIN messages ON messages.id = x.i
-          WHERE messages.index_lease_until = %(until)s ORDER BY messages.id FOR NO KEY UPDATE OF messages) AS r
+          ORDER BY messages.id FOR NO KEY UPDATE OF messages) AS r
     WHERE m.id = r.id RETURNING m.id"""
 
+# Also to lease messages whose documents get a new version.
 RAISE = """
     UPDATE messages SET index_version = index_version + 1
     FROM (SELECT id FROM messages WHERE id = ANY(%(ids)s) ORDER BY id FOR NO KEY UPDATE) AS lost

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from archiver.mail.message import Message, read_message, read_messages
+from archiver.mail.message import Message, read_texts
 from archiver.mail.tnef import is_tnef
 from archiver.store.archive import Archive
 from archiver.store.errors import LostPack
@@ -34,6 +34,7 @@ _READ_TYPES = frozenset(  # the parser looks into these
 @dataclass(frozen=True, slots=True)
 class StoredMail:
     message: Message
+    """As `read_texts` gives it."""
     parts: frozenset[bytes]
     """The SHA-256 of attachments whose content is not at hand in `message`, but as a part in the archive."""
 
@@ -66,12 +67,14 @@ class MailReader:
 
     def parse(self, opened: Sequence[OpenedMail]) -> list[StoredMail]:
         """Best done for `message.SIDE_BY_SIDE` at once."""
-        messages = read_messages([mail.raw for mail in opened])
+        messages = read_texts([mail.raw for mail in opened])
         return [self._stored(mail, message) for mail, message in zip(opened, messages, strict=True)]
 
     def _stored(self, mail: OpenedMail, message: Message) -> StoredMail:
         if mail.left_out and len(mail.raw) <= _WHOLE_BYTES and _holds_nested(message):
-            return StoredMail(read_message(self._objects.read(mail.sha256)), frozenset())  # its hash is that of all its bytes
+            return StoredMail(
+                read_texts([self._objects.read(mail.sha256)])[0], frozenset()
+            )  # its hash is that of all its bytes
         return _with_parts(message, mail.left_out)
 
     def remember(self, part: bytes, place: Place) -> None:

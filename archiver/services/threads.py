@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Protocol
+from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from sqlalchemy import Connection, text
@@ -42,26 +42,29 @@ _MOVE_MESSAGES = """
     WHERE messages.id = moved.id"""
 # Two that both name what they answer to are never joined by their subject: most of a long thread is not looked at.
 _NEAR = """
-    SELECT x.i AS id, near.id AS near_id
-    FROM json_to_recordset(%(rows)s::json) AS x(i uuid, k uuid, at timestamptz, p boolean), LATERAL (
-        SELECT m.id FROM messages m WHERE m.thread_subject = x.k AND m.id <> x.i AND m.sort_at
+    SELECT x.n, near.id, near.internet_message_id
+    FROM json_to_recordset(%(rows)s::json) AS x(n int, i uuid, k uuid, at timestamptz, p boolean), LATERAL (
+        SELECT m.id, m.internet_message_id FROM messages m WHERE m.thread_subject = x.k AND m.id <> x.i AND m.sort_at
             BETWEEN x.at - make_interval(days => %(days)s) AND x.at + make_interval(days => %(days)s)
             AND NOT (x.p AND (coalesce(m.in_reply_to, '') <> '' OR array_to_string(m.reference_ids, '') <> ''))
         LIMIT %(most)s) AS near"""
-_DETAILS = text("""
+_DETAILS = """
     SELECT m.id, m.internet_message_id, m.in_reply_to, m.reference_ids, m.subject, m.sort_at,
         ARRAY(SELECT p.address FROM participants p WHERE p.message_id = m.id AND p.address <> '' LIMIT 1000) AS people,
         ARRAY(SELECT c.mailbox_id FROM message_copies c WHERE c.message_id = m.id AND c.deleted_at IS NULL) AS mailboxes
-    FROM messages m WHERE m.id = ANY(:ids)""")
+    FROM messages m WHERE m.id = ANY(%(ids)s::uuid[])"""
 
 
-class Threadable(Protocol):
-    """A row of messages, as far as it matters here."""
-
+class Identified(Protocol):
     @property
     def id(self) -> UUID: ...
     @property
     def internet_message_id(self) -> str | None: ...
+
+
+class Threadable(Identified, Protocol):
+    """A row of messages, as far as it matters here."""
+
     @property
     def in_reply_to(self) -> str | None: ...
     @property
@@ -88,7 +91,7 @@ Key = str
 """A UUID as 32 hex digits: compared and hashed in a tenth of the time, which a batch does a hundred thousand times."""
 
 
-def own_key(message: Threadable) -> Key:
+def own_key(message: Identified) -> Key:
     """The key under which `thread_links` always has the message's own thread."""
     return _hashed(message.internet_message_id) if message.internet_message_id else message.id.hex
 
@@ -99,19 +102,19 @@ def join_threads(connection: Connection, messages: Sequence[Threadable]) -> dict
     To be called in a transaction that holds no lock on a message.
     """
     connection.execute(_ALONE)
-    keys = {message.id: (own_key(message), *map(_hashed, _parents(message))) for message in messages}
-    pairs = _subject_pairs(connection, messages)
-    asked = {key for listed in keys.values() for key in listed} | {key for pair in pairs for key in pair}
-    known: dict[Key, Key] = dict(map(tuple, sql.run(connection, _LINKS, keys=sql.uuids(asked))))
+    parents = [_parents(message) for message in messages]
+    keys = {message.id: (own_key(message), *map(_hashed, above)) for message, above in zip(messages, parents, strict=True)}
+    near = _near(connection, messages, parents)
+    asked = {key for listed in keys.values() for key in listed} | {pair.second_key for pair in near}
+    known: dict[Key, Key] = dict(map(tuple, sql.run(connection, _LINKS, keys=f"{{{','.join(asked)}}}")))
     components = _Components()
     for listed in keys.values():
         for key in listed:
             components.join(listed[0], key)
-    for first, second in pairs:
-        components.join(first, second)
     first_of_thread: dict[Key, Key] = {}
     for key, thread in known.items():
         components.join(first_of_thread.setdefault(thread, key), key)
+    _join_near(connection, components, near)
     threads = _choose(components, known, keys)
     _write(connection, components, threads, known, asked)
     return {message_id: uuid_of(int(threads[components.find(listed[0])], 16)) for message_id, listed in keys.items()}
@@ -149,29 +152,41 @@ def _write(
         sql.run(connection, _ADD_LINKS, rows=sql.rows(added))
 
 
-def _subject_pairs(connection: Connection, messages: Sequence[Threadable]) -> list[tuple[Key, Key]]:
-    """Messages that belong together by their subject, as pairs of own keys."""
+class _Pair(NamedTuple):
+    """Messages that may belong together by subject and time."""
+
+    first: UUID
+    first_key: Key
+    second: UUID
+    second_key: Key
+
+
+def _near(connection: Connection, messages: Sequence[Threadable], parents: Sequence[Sequence[str]]) -> list[_Pair]:
     wanted = []
-    for message in messages:
+    for number, (message, above) in enumerate(zip(messages, parents, strict=True)):
         subject, is_reply = normalise_subject(message.subject or "")
-        has_parents = bool(_parents(message))
         for kind in ((True, False) if is_reply else (True,)) if subject else ():
             key = _subject_key(subject, is_reply=kind)
-            wanted.append({"i": message.id, "k": key, "at": message.sort_at, "p": has_parents})
+            wanted.append({"n": number, "i": message.id, "k": key, "at": message.sort_at, "p": bool(above)})
     near = sql.run(connection, _NEAR, rows=sql.rows(wanted), days=FALLBACK_DAYS, most=_MOST_NEAR) if wanted else []
-    if not near:
-        return []
-    ids = sorted({row.id for row in near} | {row.near_id for row in near})
-    rows = {row.id: row for row in connection.execute(_DETAILS, {"ids": ids})}
+    return [_Pair(messages[row.n].id, own_key(messages[row.n]), row.id, own_key(row)) for row in near]
+
+
+def _join_near(connection: Connection, components: _Components, near: Sequence[_Pair]) -> None:
+    """Joins those that belong together by their subject. Most of them do so by their ids, too, and need no closer look."""
+    apart = [pair for pair in near if components.find(pair.first_key) != components.find(pair.second_key)]
+    if not apart:
+        return
+    ids = {message_id for pair in apart for message_id in (pair.first, pair.second)}
+    rows = {row.id: row for row in sql.run(connection, _DETAILS, ids=sql.uuids(ids))}
     read = {row.id: _thread_keys(row) for row in rows.values()}
-    pairs = []
-    for first, second in ((row.id, row.near_id) for row in near):
-        if first not in rows or second not in rows:  # deleted meanwhile
+    for pair in apart:
+        first, second = rows.get(pair.first), rows.get(pair.second)
+        if first is None or second is None:  # deleted meanwhile
             continue
-        same_mailbox = not set(rows[first].mailboxes).isdisjoint(rows[second].mailboxes)
-        if same_mailbox and read[first].may_join(read[second], rows[first].sort_at - rows[second].sort_at):
-            pairs.append((own_key(rows[first]), own_key(rows[second])))
-    return pairs
+        same_mailbox = not set(first.mailboxes).isdisjoint(second.mailboxes)
+        if same_mailbox and read[first.id].may_join(read[second.id], first.sort_at - second.sort_at):
+            components.join(pair.first_key, pair.second_key)
 
 
 def _thread_keys(row: Threadable) -> ThreadKeys:

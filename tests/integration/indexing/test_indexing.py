@@ -13,7 +13,7 @@ import pytest
 
 from archiver.config import load_settings
 from archiver.mail.attachments import Attachment
-from archiver.mail.message import read_message
+from archiver.mail.message import read_texts
 from archiver.models.ids import message_uuid
 from archiver.search.index import SearchServer, SearchUnavailable
 from archiver.services import dead_letters, index_jobs
@@ -191,7 +191,7 @@ def test_without_the_search_server_nothing_is_lost_and_nobody_waits_for_leases(a
     at.search.kill()
     with pytest.raises(SearchUnavailable):
         at.index()
-    assert at.value("SELECT count(*) FROM messages WHERE index_lease_until IS NOT NULL") == 0
+    assert at.value("SELECT count(*) FROM index_leases") == 0
     at.search.start()
     assert at.index().indexed == 20
     at.assert_agrees()
@@ -216,7 +216,7 @@ def test_who_has_lost_a_lease_makes_the_document_due_again(at: IndexWorld) -> No
     lease = slow.lease()
     assert lease is not None
     with at.engine.begin() as connection:
-        connection.exec_driver_sql("UPDATE messages SET index_lease_until = now() - interval '1 second'")
+        connection.exec_driver_sql("UPDATE index_leases SET until = now() - interval '1 second'")
     at.index()
     slow.index(lease, lambda unread: None)  # writes over a document that may have been a newer one
     assert at.index().indexed == 1
@@ -250,7 +250,7 @@ def test_mail_read_without_its_files_means_the_same(at: IndexWorld, corpus: Path
     distinct = list(dict.fromkeys(messages))
     opened = [reader.open(sha256_of(Memory(data)), None) for data in distinct]
     for data, stored in zip(distinct, reader.parse(opened), strict=True):
-        whole = read_message(data)
+        (whole,) = read_texts([data])
         left_out += len(stored.parts)
         assert stored.message.text == whole.text
         assert stored.message.defects == whole.defects

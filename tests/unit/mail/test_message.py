@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from archiver.mail import limits
 from archiver.mail.marks import unmarked
-from archiver.mail.message import read_message, read_messages
+from archiver.mail.message import read_message, read_messages, read_texts
 
 MAIL_FOLDERS = ("torture", "real", "bounces", "mbox", "stores", "reply-bodies", "msg", "attachments")
 SECONDS = 0.5
@@ -55,6 +55,10 @@ def test_messages_read_side_by_side_do_not_mix(corpus: Path) -> None:
         assert message == alone
         assert [one.content for one in message.attachments] == [one.content for one in alone.attachments]
     assert read_messages([]) == []
+    for message, read in zip(together, read_texts(raws), strict=True):  # without what others know from elsewhere
+        assert (read.text, read.spans, read.headers.list_id) == (message.text, message.spans, message.headers.list_id)
+        assert (read.attachments, read.events, read.deliveries) == (message.attachments, message.events, message.deliveries)
+        assert set(read.defects) <= set(message.defects)
 
 
 def _is_well_formed(message: EmailMessage) -> bool:
