@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import NamedTuple
@@ -102,8 +102,12 @@ class IndexEntry(NamedTuple):
     tag: bytes
 
 
-def encode_index(entries: list[IndexEntry]) -> bytes:
-    return b"".join(_ENTRY.pack(entry.kind, entry.offset, entry.length, entry.tag) for entry in entries)
+def encode_index(entries: Iterable[IndexEntry]) -> tuple[bytes, int]:
+    """And how many there are. A pack may have hundreds of thousands, so that none is held longer than it takes to write it."""
+    index = bytearray()
+    for entry in entries:
+        index += _ENTRY.pack(entry.kind, entry.offset, entry.length, entry.tag)
+    return bytes(index), len(index) // _ENTRY.size
 
 
 def decode_index(data: bytes) -> list[IndexEntry]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -208,20 +208,21 @@ class PackWriter:
         return seal
 
     def _seal(self) -> Seal:
-        entries = []
-        for item in pack.walk(self._read_at, self.size, self.path.name):
-            if isinstance(item, Damage):
-                raise item
-            entries.append(IndexEntry(item.header.kind, item.offset, item.header.frame_length, item.header.tag))
-        content = pack.encode_index(entries)
+        content, frames = pack.encode_index(self._entries())
         offset = self.size
         self._write([Record(Kind.INDEX, hashlib.sha256(content).digest(), Memory(content))])
-        seal = Seal(offset, len(entries), self._digest())
+        seal = Seal(offset, frames, self._digest())
         self._write_piece(seal.encode())
         self._files.fsync(self._descriptor)
         with contextlib.suppress(OSError):
             self.path.chmod(0o400)
         return seal
+
+    def _entries(self) -> Iterator[IndexEntry]:
+        for item in pack.walk(self._read_at, self.size, self.path.name):
+            if isinstance(item, Damage):
+                raise item
+            yield IndexEntry(item.header.kind, item.offset, item.header.frame_length, item.header.tag)
 
     def _digest(self) -> bytes:
         digest = hashlib.sha256()
