@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from archiver.search.embedded.catalog import Catalog, IndexEntry
@@ -66,7 +66,7 @@ class Processor:
         transaction = entry.engine.begin(is_busy=sum(task["payload_bytes"] for task in batch) > BUSY_BYTES)
         primary_key = entry.primary_key
         ends: list[Finish] = []
-        for task in batch:
+        for task in self._and_those_behind(batch):
             try:
                 primary_key, count = self._add_one(task, primary_key, transaction)
             except ApiError as error:
@@ -76,6 +76,11 @@ class Processor:
         self._catalog.save_attributes(entry)
         transaction.commit()
         self._queue.finish(ends, lambda: self._catalog.update(uid, primary_key=primary_key))
+
+    def _and_those_behind(self, batch: list[Row]) -> Iterator[Row]:
+        """The batch, and once what came while it was read: each commit makes a segment that is merged with others later."""
+        yield from list(batch)
+        yield from self._queue.join(batch)
 
     def _add_one(self, task: Row, primary_key: str | None, transaction: Transaction) -> tuple[str | None, int]:
         request = task["request"]

@@ -104,20 +104,39 @@ class TaskQueue:
         )
         if first is None:
             return []
-        batch = [first]
+        return [first, *self._sharing([first])]
+
+    def join(self, batch: list[Row]) -> list[Row]:
+        """Tasks that came while this batch was being read and can share its commit; they become part of it."""
+        first = f"SELECT 1 FROM tasks WHERE status = 'enqueued' AND type IN ({marks(_FIRST)})"  # noqa: S608
+        came = self._sharing(batch) if self._state.one(first, _FIRST) is None else []  # (what cancels them goes first)
+        if came:
+            uids = [task["uid"] for task in came]
+            self._state.run(
+                f"UPDATE tasks SET status = 'processing', started_at = ?,"  # noqa: S608
+                f" batch_uid = (SELECT batch_uid FROM tasks WHERE uid = ?) WHERE uid IN ({marks(uids)})",
+                [moment.now(), batch[0]["uid"], *uids],
+            )
+            batch += came
+        return came
+
+    def _sharing(self, batch: list[Row]) -> list[Row]:
+        """What waits right behind these tasks and fits into the same commit."""
+        first = batch[0]
         if first["type"] != "documentAdditionOrUpdate":
-            return batch
-        size = first["payload_bytes"]
+            return []
+        size = sum(task["payload_bytes"] for task in batch)
         rest = self._state.all(
             f"SELECT {COLUMNS} FROM tasks WHERE status IN ('enqueued', 'processing') AND uid > ? ORDER BY uid LIMIT ?",  # noqa: S608
-            [first["uid"], MAX_BATCH_TASKS],
+            [batch[-1]["uid"], MAX_BATCH_TASKS - len(batch)],
         )
+        found: list[Row] = []
         for task in rest:
             size += task["payload_bytes"]
             if task["type"] != first["type"] or task["index_uid"] != first["index_uid"] or size > MAX_BATCH_BYTES:
                 break
-            batch.append(task)
-        return batch
+            found.append(task)
+        return found
 
     def start(self, batch: list[Row]) -> int:
         uids = [task["uid"] for task in batch]

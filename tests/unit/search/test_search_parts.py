@@ -13,12 +13,14 @@ from hypothesis import strategies as st
 
 from archiver.errors import InUse
 from archiver.search.embedded import engine as engine_module
+from archiver.search.embedded.catalog import Catalog
 from archiver.search.embedded.engine import Engine
 from archiver.search.embedded.errors import ApiError
 from archiver.search.embedded.keys import KeyRing, Permit
 from archiver.search.embedded.lock import folder_lock
 from archiver.search.embedded.payload import read_documents, unpack
 from archiver.search.embedded.plan import Plan
+from archiver.search.embedded.processing import Processor
 from archiver.search.embedded.ranking import SCORED_UNITS, Scale
 from archiver.search.embedded.rows import Attributes
 from archiver.search.embedded.settings import DEFAULTS, apply_change, check_change, full_settings
@@ -134,6 +136,34 @@ def test_tasks_survive_and_keep_their_order(tmp_path: Path, state: State) -> Non
     assert list((tmp_path / "payloads").iterdir()) == []
     urgent = queue.enqueue("taskCancelation", None, {"tasks": []})
     assert queue.next_batch()[0]["uid"] == urgent["uid"]
+
+
+@pytest.mark.parametrize("cancels", [False, True])
+def test_what_comes_while_a_batch_is_read_shares_its_commit_unless_it_may_be_canceled(
+    tmp_path: Path, state: State, cancels: bool
+) -> None:
+    queue, catalog = TaskQueue(state, tmp_path / "payloads"), Catalog(state, tmp_path)
+    request = {"format": "json", "delimiter": ",", "partial": False}
+
+    def add(uid: str, number: int) -> int:
+        details = {"receivedDocuments": 1, "indexedDocuments": None}
+        return int(queue.enqueue("documentAdditionOrUpdate", uid, request, details, b'[{"id": %d}]' % number)["uid"])
+
+    first = add("books", 1)
+    batch = queue.next_batch()
+    number = queue.start(batch)
+    second, other, later = add("books", 2), add("films", 3), add("books", 4)
+    if cancels:
+        queue.enqueue("taskCancelation", None, {"tasks": [second]})
+    Processor(state, queue, catalog).run(batch)
+    waiting = [second, other, later] if cancels else [other, later]
+    assert [task["uid"] for task in batch] == ([first] if cancels else [first, second])
+    assert {(queue.get(task["uid"])["status"], queue.get(task["uid"])["batch_uid"]) for task in batch} == {
+        ("succeeded", number)
+    }
+    assert {queue.get(uid)["status"] for uid in waiting} == {"enqueued"}
+    assert catalog.get("books").engine.snapshot().searcher.num_docs == len(batch)
+    catalog.close()
 
 
 def test_a_payload_without_a_task_is_removed(tmp_path: Path, state: State) -> None:
