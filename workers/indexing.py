@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import threading
 import time
 from collections.abc import Callable
@@ -22,8 +21,6 @@ from archiver.services.indexing import Counts, Indexer
 from archiver.store.archive import Archive
 
 _EXTRACTORS = 2
-# Messages are many small objects without cycles: looking for some after every 700 new ones took a seventh of the time.
-_COLLECT_AFTER = 100_000
 _PATIENCE_SECONDS = 1.0
 
 
@@ -82,8 +79,6 @@ class IndexWork:
 
 
 def index_work(settings: Settings, engine: Engine, archive: Archive, stopping: threading.Event) -> IndexWork:
-    gc.freeze()
-    gc.set_threshold(_COLLECT_AFTER)
     server = SearchServer(settings)
     indexer = Indexer(engine, archive, server, settings.meili_indexing_batch, patience=_PATIENCE_SECONDS)
     extractor = Extractor(_EXTRACTORS)

@@ -1,10 +1,10 @@
 """Dates of mail: every spelling that occurs, the choice between several, and the date by which mail is sorted."""
 
 import re
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import lru_cache
+from typing import NamedTuple
 
 from archiver.mail import limits
 from archiver.mail.months import MONTHS
@@ -37,8 +37,7 @@ class DateOrigin(StrEnum):
     NONE = "none"
 
 
-@dataclass(frozen=True, slots=True)
-class DatedBy:
+class DatedBy(NamedTuple):
     """The date of a message in UTC, and where it was found. There is none when nothing says when."""
 
     value: datetime | None

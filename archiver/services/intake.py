@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from archiver.models.ids import message_uuid
@@ -33,8 +33,7 @@ class KnownCopy(Protocol):
     deleted_at: datetime | None
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(NamedTuple):
     """A message of the batch whose bytes are at hand."""
 
     key: str
@@ -114,7 +113,7 @@ def new_copies(items: Iterable[Item], known: Mapping[str, KnownCopy]) -> list[It
             continue
         message_id = message_uuid(item.sha256)
         if item.key in taken and taken[item.key] != message_id:
-            item = replace(item, key=version_key(item.key, item.sha256))
+            item = item._replace(key=version_key(item.key, item.sha256))
         if item.key not in taken:
             taken[item.key] = message_id
             new.append(item)
@@ -173,8 +172,7 @@ def _differs(change: Change, copy: KnownCopy) -> bool:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
+class Prepared(NamedTuple):
     """A new message, cut into parts where that pays."""
 
     item: Item

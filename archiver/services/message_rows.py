@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import structlog
@@ -34,8 +33,7 @@ _ORIGINS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class MessageRows:
+class MessageRows(NamedTuple):
     """What Postgres gets for one new message."""
 
     id: UUID

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self
+from typing import NamedTuple, Protocol, Self
 
 PIECE_BYTES = 1 << 20
 
@@ -31,8 +31,7 @@ class Content(Protocol):
     def pieces(self) -> Iterator[bytes]: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Memory:
+class Memory(NamedTuple):
     data: bytes
 
     @property

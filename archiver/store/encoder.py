@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from google_crc32c import extend
 from zstandard import ZstdCompressor
@@ -21,8 +21,7 @@ _SMALLEST = 32
 _MIXED = frozenset({Kind.MESSAGE, Kind.PART})
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(NamedTuple):
     """What is to be stored: a frame that is not made yet."""
 
     kind: Kind

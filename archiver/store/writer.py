@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 from uuid import UUID
 
 from archiver.models.ids import uuid7
@@ -25,8 +26,7 @@ from archiver.store.pack import IndexEntry, PackHead, Place, Seal
 _PIECE_BYTES = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
+class Stored(NamedTuple):
     """A frame that is safely on disk."""
 
     kind: Kind

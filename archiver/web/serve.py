@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import gc
 import socket
 import threading
 from collections.abc import Callable
@@ -16,7 +15,6 @@ from archiver.stack.port import check_port_free
 from archiver.web.app import create_app
 
 _GRACE_SECONDS = 10
-_COLLECT_AFTER = 20_000
 _ARENA_MAX = -8  # M_ARENA_MAX of glibc's malloc.h
 
 
@@ -55,9 +53,6 @@ def serve(settings: Settings, ready: Callable[[], None]) -> None:
     check_port_free(settings)
     _share_memory()
     app = create_app(settings)
-    gc.collect()
-    gc.freeze()  # what was imported stays: no collection needs to look at it
-    gc.set_threshold(_COLLECT_AFTER)
     _Server(server_config(settings, app), ready, app.state.context.stopping).run()
 
 

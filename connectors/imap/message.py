@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 from connectors.base import FailedMessage, RawMessage
 from connectors.imap.folders import decoded
@@ -17,8 +18,7 @@ from connectors.imap.wire import Part, Wire
 _THREAD = b"X-GM-THRID"
 
 
-@dataclass(frozen=True, slots=True)
-class Meta:
+class Meta(NamedTuple):
     uid: int
     key: str
     folder: str
@@ -118,7 +118,7 @@ class Asker:
             return meta
         labels = tuple(sorted(decoded(label, None) for label in texts(items.get(b"X-GM-LABELS")) if label))
         thread = id_text(items.get(_THREAD))
-        return replace(meta, labels=labels, flags=(*meta.flags, *((f"X-GM-THRID={thread}",) if thread else ())))
+        return meta._replace(labels=labels, flags=(*meta.flags, *((f"X-GM-THRID={thread}",) if thread else ())))
 
 
 def flags_of(value: Value) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from connectors.base import BATCH_MESSAGES, Batch, Context, FailedMessage
 from connectors.imap.bodies import Again, Bodies, Got
@@ -78,7 +78,7 @@ class Refetch:
         values = {parsed.id: key for key, parsed in wanted.items() if parsed.id}
         if values and ids:
             uids |= self._find(asker, values)
-        metas = [replace(meta, key=uids[meta.uid]) for meta in asker.metas(wire, sorted(uids))]
+        metas = [meta._replace(key=uids[meta.uid]) for meta in asker.metas(wire, sorted(uids))]
         suspects = self._suspects.setdefault((folder.name, opened.uid_validity), {})
         for meta, got in Bodies(self.session, self.context, suspects).fetch(metas):
             yield meta.key, got or meta.failed("no longer at the source")

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from connectors.base import SPOOL_BYTES
 from connectors.imap.trouble import Broken, Dropped, Refused, Silent, code_of
@@ -33,8 +33,7 @@ _CHUNK = 1 << 18
 _LITERAL = re.compile(rb"\{(\d{1,19})\+?\}$")
 
 
-@dataclass(frozen=True, slots=True)
-class Response:
+class Response(NamedTuple):
     """`tag` is `*` for untagged ones. `parts`: pieces of lines and literals, in turn."""
 
     tag: bytes
