@@ -72,9 +72,8 @@ class MailReader:
 
     def _stored(self, mail: OpenedMail, message: Message) -> StoredMail:
         if mail.left_out and len(mail.raw) <= _WHOLE_BYTES and _holds_nested(message):
-            return StoredMail(
-                read_texts([self._objects.read(mail.sha256)])[0], frozenset()
-            )  # its hash is that of all its bytes
+            whole = self._objects.read(mail.sha256)  # its hash is that of all its bytes
+            return StoredMail(read_texts([whole])[0], frozenset())
         return _with_parts(message, mail.left_out)
 
     def remember(self, part: bytes, place: Place) -> None:
