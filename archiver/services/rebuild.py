@@ -7,15 +7,9 @@ goes. What a crash left without a commit comes in as well: more than before, nev
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import signal
-import sys
 from collections import deque
-from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 from uuid import UUID
 
@@ -23,19 +17,17 @@ from sqlalchemy import Engine, text
 
 from archiver.errors import UsageError
 from archiver.models.ids import uuid7
+from archiver.services.forked import MOST_PROCESSES, useful_processes, workers
 from archiver.services.rebuild_stretch import Arrival, Outcome, Stretch, StretchReader, objects_of
 from archiver.services.replay import Entry, Reading, Rebuilt, Replay
-from archiver.stack.process import dying_with_us
 from archiver.store.archive import Archive, entries
 from archiver.store.backend import PackFile
-from archiver.store.errors import Damage, StoreUnavailable
+from archiver.store.errors import Damage
 from archiver.store.frames import Kind
 from archiver.store.journal import Changes, Config, Occurrences, Tombstones, written_at
-from archiver.store.local import LocalPacks
 from archiver.store.pack import Place, read_seal, torn_at
 
 _STRETCH = 1_000  # objects that a process gets at a time
-_MOST_PROCESSES = 4  # Postgres needs cores, too
 _JOURNAL: dict[int, Callable[[bytes], Any]] = {
     Kind.OCCURRENCE: Occurrences.decode,
     Kind.COPY_CHANGE: Changes.decode,
@@ -91,7 +83,8 @@ class _Rebuild:
         reader = StretchReader(self.engine, self.archive, places)
         journal = [entry for found in self.journal.values() for entry in found]
         replay = Replay(self.engine, journal, self._decode, self.reading, self.result)
-        with _readers(reader, self._useful_processes()) as read, ThreadPoolExecutor(1, "replay") as beside:
+        reading = workers(self.engine, reader.read, self._useful_processes(), "begin again, with an empty database")
+        with reading as read, ThreadPoolExecutor(1, "replay") as beside:
             self.replaying = beside.submit(replay.run)
             try:
                 self._read_packs(packs, read, progress)
@@ -113,10 +106,7 @@ class _Rebuild:
         return self.result
 
     def _useful_processes(self) -> int:
-        """A connection to a bucket does not survive a fork, and elsewhere than on Linux other things do not."""
-        if sys.platform != "linux" or not isinstance(self.archive.backend, LocalPacks):
-            return 1
-        return self.processes or min(_MOST_PROCESSES, os.cpu_count() or 1, self.objects // _STRETCH + 1)
+        return useful_processes(self.archive, self.objects // _STRETCH + 1, self.processes)
 
     def _read_journal(self, pack_id: UUID) -> None:
         """Remembers where the journal frames of a pack are, and when they were written."""
@@ -141,7 +131,7 @@ class _Rebuild:
             self.result.damage.append(str(damage))
             return None
 
-    def _read_packs(self, packs: list[UUID], read: _Read, progress: Progress) -> None:
+    def _read_packs(self, packs: list[UUID], read: Callable[[Stretch], Future[Outcome]], progress: Progress) -> None:
         """Some stretches are always in work; what they gave is taken in their order."""
         in_work: deque[tuple[Stretch, int, Future[Outcome]]] = deque()
 
@@ -158,7 +148,7 @@ class _Rebuild:
             stretches = self._stretches(pack_id)
             for stretch in stretches:
                 in_work.append((stretch, number + (stretch is stretches[-1]), read(stretch)))
-                finish(2 * _MOST_PROCESSES)
+                finish(2 * MOST_PROCESSES)
         finish(0)
 
     def _stretches(self, pack_id: UUID) -> list[Stretch]:
@@ -181,41 +171,6 @@ class _Rebuild:
     def _take(self, outcome: Outcome) -> None:
         self.result.damage += outcome.damage
         self.postponed += outcome.postponed
-
-
-_Read = Callable[[Stretch], "Future[Outcome]"]
-
-
-@contextmanager
-def _readers(reader: StretchReader, processes: int) -> Iterator[_Read]:
-    """What reads stretches: processes that are copies of this one, or a thread."""
-    executor: Executor
-    if processes == 1:
-        with ThreadPoolExecutor(1, "reader") as executor:
-            yield lambda stretch: executor.submit(reader.read, stretch)
-        return
-    fork = multiprocessing.get_context("fork")
-    try:
-        with ProcessPoolExecutor(processes, fork, _begin_child, (reader, dying_with_us(signal.SIGKILL))) as executor:
-            executor.submit(os.getpid).result()  # all of them are started now, while there is no other thread of ours
-            yield lambda stretch: executor.submit(_read_in_child, stretch)
-    except BrokenProcessPool as error:
-        raise StoreUnavailable("a process that read the packs was ended; begin again, with an empty database") from error
-
-
-_child: StretchReader
-
-
-def _begin_child(reader: StretchReader, die_with_parent: Callable[[], None]) -> None:
-    global _child
-    die_with_parent()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is told, too, and ends us
-    reader.engine.dispose(close=False)  # these connections are the parent's
-    _child = reader
-
-
-def _read_in_child(stretch: Stretch) -> Outcome:
-    return _child.read(stretch)
 
 
 def _pack_row(pack: PackFile, frames: int) -> dict[str, Any]:

@@ -90,7 +90,7 @@ class StretchReader:
         self._frames = archive.frames
         self._archive = archive
         self._occurrences = occurrences
-        self._objects = CachingReader(archive.frames, ObjectReader(archive.frames, self._find))
+        self._objects = CachingReader(archive.frames, ObjectReader(archive.frames, self._find), holds_found=True)
         self._pack: _Pack | None = None
         self._outcome = Outcome()
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -12,17 +14,15 @@ from uuid import UUID
 from sqlalchemy import Engine, text
 
 from archiver.models.states import PackState
+from archiver.services.forked import MOST_PROCESSES, useful_processes, workers
+from archiver.services.verify_stretch import STRETCH_BYTES, Outcome, Stretch, StretchChecker, stretches
 from archiver.store.archive import Archive
 from archiver.store.backend import PackFile
 from archiver.store.errors import Damage, LostPack, Spot
-from archiver.store.frames import Kind
-from archiver.store.pack import PACK_HEADER_BYTES, SEAL_BYTES, Found, PackHead, payload_crc, read_seal, walk
-from archiver.store.reader import CachingReader
+from archiver.store.pack import PACK_HEADER_BYTES, SEAL_BYTES, PackHead, read_seal
 
 _PIECE_BYTES = 1 << 20
-_LABELS: dict[int, str] = {kind: kind.label for kind in Kind}
 _PACKS = text("SELECT id, name, state, size_bytes, sha256, verified_at FROM packs WHERE state <> 'retired' ORDER BY id")
-_OBJECTS = text("SELECT sha256, kind, position, stored_bytes FROM objects WHERE pack_id = :id ORDER BY position")
 _TOUCHED = text("""
     SELECT m.id FROM messages m JOIN objects o ON o.sha256 = m.sha256 AND o.kind = 'message'
     WHERE o.pack_id = :pack_id AND o.position >= :start AND o.position < :end
@@ -78,25 +78,46 @@ Progress = Callable[[int, int], None]
 
 
 def verify(
-    engine: Engine, archive: Archive, *, full: bool = False, since: datetime | None = None, progress: Progress | None = None
+    engine: Engine,
+    archive: Archive,
+    *,
+    full: bool = False,
+    since: datetime | None = None,
+    progress: Progress | None = None,
+    processes: int | None = None,
 ) -> Report:
-    """`since`: packs that were verified after this are passed over, so that a run that was stopped goes on."""
-    return _Verification(engine, archive, full, progress or (lambda done, total: None)).run(since)
+    """`since`: packs that were verified after this are passed over, so that a run that was stopped goes on.
+
+    `processes`: how many read; by themselves as many as there are cores, where that can be done, and pays.
+    """
+    return _Verification(engine, archive, full, progress or (lambda done, total: None), processes).run(since)
 
 
 class _Verification:
-    def __init__(self, engine: Engine, archive: Archive, full: bool, progress: Progress) -> None:
+    check: Callable[[Stretch], Future[Outcome]]
+
+    def __init__(self, engine: Engine, archive: Archive, full: bool, progress: Progress, processes: int | None) -> None:
         self.engine = engine
         self.archive = archive
         self.full = full
         self.progress = progress
+        self.processes = processes
         self.report = Report()
-        self.objects = CachingReader(archive.frames, archive.objects)
 
     def run(self, since: datetime | None) -> Report:
         with self.engine.connect() as connection:
             rows = connection.execute(_PACKS).all()
-        total, done = sum(row.size_bytes for row in rows), 0
+        total = sum(row.size_bytes for row in rows)
+        self.processes = useful_processes(self.archive, total // STRETCH_BYTES + 1, self.processes)
+        checker = StretchChecker(self.engine, self.archive, full=self.full)
+        with workers(self.engine, checker.check, self.processes) as self.check:
+            self._packs(rows, since, total)
+        self._unknown_packs({row.id for row in rows})
+        self._counts()
+        return self.report
+
+    def _packs(self, rows: Sequence[Any], since: datetime | None, total: int) -> None:
+        done = 0
         for row in rows:
             if since is not None and row.verified_at is not None and row.verified_at >= since:
                 self.report.packs_skipped += 1
@@ -104,9 +125,6 @@ class _Verification:
                 self._pack(row, lambda read, before=done: self.progress(before + read, total))  # type: ignore[misc]
             done += row.size_bytes
             self.progress(done, total)
-        self._unknown_packs({row.id for row in rows})
-        self._counts()
-        return self.report
 
     def _pack(self, row: Any, progress: Callable[[int], None]) -> None:
         before = len(self.report.problems)
@@ -151,70 +169,28 @@ class _Verification:
                 connection.execute(_SEALED, {"id": row.id, "sha256": seal.sha256, "size": pack.size})
 
     def _check_frames(self, row: Any, pack: PackFile, progress: Callable[[int], None]) -> None:
-        with self.engine.connect() as connection:
-            expected = {item.position: item for item in connection.execute(_OBJECTS, {"id": row.id}).all()}
-        for item in walk(pack.read_at, pack.size, pack.name):
-            if isinstance(item, Damage):
-                offset = item.spot.offset
-                if offset >= row.size_bytes:
-                    self.report.notes.append(
-                        f"{pack.name}: an unfinished batch at its end ({pack.size - offset} bytes), harmless"
-                    )
-                else:
-                    self._problem(row.id, pack.name, offset, item.what, (offset, offset + 1))
-                continue
-            length = item.header.frame_length
-            self.report.frames += 1
-            self.report.bytes += length
-            self._check_frame(row, pack, item, expected.pop(item.offset, None))
-            progress(item.offset + length)
-        for position, missing in expected.items():
-            if not self._is_told(pack.name, position):
-                self._problem(row.id, pack.name, position, f"no {missing.kind} frame here", (position, position + 1))
+        """Some stretches are always in work; what was found is taken in their order."""
+        in_work: deque[tuple[Stretch, Future[Outcome]]] = deque()
+        whole = (Stretch(pack.id, PACK_HEADER_BYTES, pack.size, row.size_bytes),)  # one process need not look for parts
+        for stretch in whole if self.processes == 1 else stretches(pack, row.size_bytes):
+            in_work.append((stretch, self.check(stretch)))
+            if len(in_work) > 2 * MOST_PROCESSES:
+                self._take(row, pack, *in_work.popleft(), progress)
+        while in_work:
+            self._take(row, pack, *in_work.popleft(), progress)
 
-    def _check_frame(self, row: Any, pack: PackFile, item: Found, known: Any) -> None:
-        span = (item.offset, item.offset + 1)
-        if known is not None and not self._is_expected(item, known):
-            self._problem(row.id, pack.name, item.offset, "another object lies here", span)
-            return
-        try:
-            if not self.full:
-                if payload_crc(pack.read_at, item) != item.header.payload_crc:
-                    raise Damage(Spot(pack.name, item.offset), "the payload's checksum is wrong")
-                return
-            self._check_content(pack, item, known)
-        except Damage as damage:
-            if item.offset >= row.size_bytes and known is None:
-                self.report.notes.append(f"{pack.name}: an unfinished batch at {item.offset}, harmless")
-                return
-            self._problem(row.id, pack.name, item.offset, damage.what, span, damage.sha256)
-
-    def _is_expected(self, item: Found, known: Any) -> bool:
-        if _LABELS.get(item.header.kind) != known.kind or known.stored_bytes != item.header.frame_length:
-            return False
-        if self.full:  # then the hash itself is compared
-            return True
-        key = self.archive.keys.find(item.header.fingerprint)
-        return key.content_tag(bytes(known.sha256)) == item.header.tag
-
-    def _check_content(self, pack: PackFile, item: Found, known: Any) -> None:
-        frame = self.archive.frames.open_in(pack, item.offset, item.header.frame_length, item.header)
-        if known is not None and frame.sha256 != bytes(known.sha256):
-            raise Damage(frame.spot, "another object lies here", bytes(known.sha256))
-        if item.header.kind == Kind.MESSAGE and frame.is_recipe and known is None:
-            for _ in frame.pieces:  # a deleted message: its parts may be gone
-                pass
-            return
-        if item.header.kind == Kind.PART:
-            first = next(frame.pieces, b"")
-            others = sum(1 for _ in frame.pieces)
-            self.objects.keep(frame.sha256, frame.place, None if others else first)
-            return
-        pieces = self.objects.assemble(frame) if frame.is_recipe else frame.pieces
-        size = sum(len(piece) for piece in pieces)
-        if item.header.kind == Kind.MESSAGE:
-            self.report.messages += 1
-            self.report.raw_bytes += size
+    def _take(
+        self, row: Any, pack: PackFile, stretch: Stretch, checked: Future[Outcome], progress: Callable[[int], None]
+    ) -> None:
+        outcome, report = checked.result(), self.report
+        report.frames += outcome.frames
+        report.messages += outcome.messages
+        report.bytes += outcome.bytes
+        report.raw_bytes += outcome.raw_bytes
+        report.notes += outcome.notes
+        for found in outcome.findings:
+            self._problem(row.id, pack.name, found.offset, found.what, (found.offset, found.offset + 1), found.sha256)
+        progress(stretch.end)
 
     def _problem(
         self, pack_id: UUID, pack: str, offset: int, what: str, span: tuple[int, int], sha256: bytes | None = None
@@ -225,9 +201,6 @@ class _Verification:
             if sha256 is not None:
                 touched |= set(connection.execute(_TOUCHED_BY_HASH, {"sha256": sha256}).scalars())
         self.report.problems.append(Problem(pack, offset, what, tuple(sorted(touched))))
-
-    def _is_told(self, pack: str, offset: int) -> bool:
-        return any(problem.pack == pack and problem.offset == offset for problem in self.report.problems)
 
     def _unknown_packs(self, known: set[UUID]) -> None:
         for pack_id in self.archive.backend.packs():

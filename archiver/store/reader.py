@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from typing import IO, NamedTuple, cast
 
 from zstandard import ZstdDecompressor, ZstdError
@@ -186,9 +187,11 @@ class CachingReader(ObjectReader):
     A newsletter's picture is read, and written in base64 again, once then, not for each copy of the newsletter.
     """
 
-    def __init__(self, frames: FrameReader, objects: ObjectReader) -> None:
+    def __init__(self, frames: FrameReader, objects: ObjectReader, *, holds_found: bool = False) -> None:
+        """`holds_found`: also the content of parts that were looked up, as somebody else reads the stretch they lie in."""
         super().__init__(frames, self._find_place)
         self._look_up = objects.find
+        self._holds_found = holds_found
         self._places: OrderedDict[bytes, Place] = OrderedDict()
         self._contents: OrderedDict[bytes | tuple[bytes, Lines], bytes] = OrderedDict()
         """By SHA-256 as they are stored; with the lines, too, as they stand in messages."""
@@ -211,7 +214,18 @@ class CachingReader(ObjectReader):
 
     def stream(self, sha256: bytes, kind: Kind = Kind.MESSAGE) -> Iterator[bytes]:
         held = self._held(sha256) if kind is Kind.PART else None
-        return super().stream(sha256, kind) if held is None else iter((held,))
+        if held is not None:
+            return iter((held,))
+        pieces = super().stream(sha256, kind)
+        return self._noting(sha256, pieces) if self._holds_found and kind is Kind.PART else pieces
+
+    def _noting(self, sha256: bytes, pieces: Iterator[bytes]) -> Iterator[bytes]:
+        """Holds what comes in one piece."""
+        first, second = next(pieces, b""), next(pieces, None)
+        if second is not None:
+            return chain((first, second), pieces)
+        self._hold(sha256, first)
+        return iter((first,))
 
     def part(self, ref: PartRef) -> Iterator[bytes]:
         if ref.lines is None or ref.sha256 not in self._contents:
@@ -229,8 +243,12 @@ class CachingReader(ObjectReader):
         return content
 
     def _find_place(self, sha256: bytes, kind: Kind) -> Place | None:
-        known = self._places.get(sha256) if kind is Kind.PART else None
-        return known or self._look_up(sha256, kind)
+        if kind is not Kind.PART:
+            return self._look_up(sha256, kind)
+        place = self._places.get(sha256)
+        if place is None and (place := self._look_up(sha256, kind)):
+            self.keep(sha256, place, None)
+        return place
 
 
 class _Source:

@@ -119,6 +119,29 @@ def test_flipped_bits_in_every_region_of_a_sealed_pack_are_found(world: World, f
         world.archive.close()
 
 
+@pytest.mark.parametrize("full", [False, True])
+def test_several_processes_find_what_one_finds(world: World, full: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With stretches of a few frames, whole and damaged, also where one stretch ends and the next begins."""
+    monkeypatch.setattr("archiver.services.verify_stretch.STRETCH_BYTES", 3_000)
+    fill(world)
+    world.archive.close()
+    (path,) = world.folder.iterdir()
+    path.chmod(0o600)
+    whole = path.read_bytes()
+    frames = [row.position for row in world.rows("SELECT position FROM objects ORDER BY position")]
+    damaged = [[], [frames[3]], [frames[4] + 100], frames[5:40:5], [frames[-1] + 10]]
+    for places in damaged:
+        content = bytearray(whole)
+        for place in places:
+            content[place] ^= 0x10
+        path.write_bytes(content)
+        world.open()
+        one, several = (verify(world.engine, world.archive, full=full, processes=processes) for processes in (1, 3))
+        assert one == several
+        assert len(one.problems) >= len(places)
+        world.archive.close()
+
+
 def test_lost_packs_dictionaries_and_objects_are_named(world: World) -> None:
     fill(world)
     world.archive.close()

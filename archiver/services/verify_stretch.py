@@ -1,0 +1,148 @@
+"""A stretch of a pack, frame by frame, against what Postgres knows of it: what the processes of a verification share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from sqlalchemy import Engine, text
+
+from archiver.store.archive import Archive
+from archiver.store.backend import PackFile
+from archiver.store.errors import Damage, Spot
+from archiver.store.frames import Kind
+from archiver.store.pack import PACK_HEADER_BYTES, Found, payload_crc, walk
+from archiver.store.reader import CachingReader
+
+STRETCH_BYTES = 4 << 20
+_LABELS: dict[int, str] = {kind: kind.label for kind in Kind}
+_OBJECTS = text("""
+    SELECT sha256, kind, position, stored_bytes FROM objects
+    WHERE pack_id = :id AND position >= :start AND position < :end ORDER BY position""")
+
+
+class Stretch(NamedTuple):
+    """Whole frames of a pack, from the beginning of one to the beginning of another, or to the end of the pack."""
+
+    pack_id: UUID
+    start: int
+    end: int
+    known_end: int
+    """What begins here or later is of a batch that was never finished, unless Postgres knows it."""
+
+
+class Finding(NamedTuple):
+    offset: int
+    what: str
+    sha256: bytes | None = None
+    """Of the object that is touched, where it is known."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    frames: int = 0
+    messages: int = 0
+    bytes: int = 0
+    raw_bytes: int = 0
+    findings: list[Finding] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def stretches(pack: PackFile, known_end: int) -> Iterator[Stretch]:
+    """All frames of a pack, some MiB at a time."""
+    start = PACK_HEADER_BYTES
+    for item in walk(pack.read_at, pack.size, pack.name):
+        if isinstance(item, Found) and item.offset - start >= STRETCH_BYTES:
+            yield Stretch(pack.id, start, item.offset, known_end)
+            start = item.offset
+    yield Stretch(pack.id, start, max(pack.size, start), known_end)
+
+
+class StretchChecker:
+    """Checksums only, or with `full` every hash."""
+
+    def __init__(self, engine: Engine, archive: Archive, *, full: bool) -> None:
+        self.engine = engine
+        self._archive = archive
+        self._full = full
+        self._objects = CachingReader(archive.frames, archive.objects, holds_found=True)
+        self._pack: PackFile | None = None
+        self._outcome = Outcome()
+
+    def check(self, stretch: Stretch) -> Outcome:
+        self._outcome = Outcome()
+        try:
+            self._check(stretch, self._open(stretch.pack_id))
+        except Damage as damage:
+            self._outcome.findings.append(Finding(stretch.start, damage.what))
+        return self._outcome
+
+    def _check(self, stretch: Stretch, pack: PackFile) -> None:
+        outcome = self._outcome
+        is_last = stretch.end >= pack.size
+        with self.engine.connect() as connection:
+            values = {"id": stretch.pack_id, "start": stretch.start, "end": 1 << 62 if is_last else stretch.end}
+            expected = {item.position: item for item in connection.execute(_OBJECTS, values)}
+        for item in walk(pack.read_at, stretch.end, pack.name, stretch.start):
+            if isinstance(item, Damage):
+                offset = item.spot.offset
+                if offset >= stretch.known_end:
+                    outcome.notes.append(f"{pack.name}: an unfinished batch at its end ({pack.size - offset} bytes), harmless")
+                else:
+                    outcome.findings.append(Finding(offset, item.what))
+                continue
+            outcome.frames += 1
+            outcome.bytes += item.header.frame_length
+            self._check_frame(stretch, pack, item, expected.pop(item.offset, None))
+        told = {finding.offset for finding in outcome.findings}
+        outcome.findings += [Finding(at, f"no {missing.kind} frame here") for at, missing in expected.items() if at not in told]
+
+    def _open(self, pack_id: UUID) -> PackFile:
+        if self._pack is None or self._pack.id != pack_id:
+            self._pack = self._archive.backend.open(pack_id).read_ahead()
+        return self._pack
+
+    def _check_frame(self, stretch: Stretch, pack: PackFile, item: Found, known: Any) -> None:
+        if known is not None and not self._is_expected(item, known):
+            self._outcome.findings.append(Finding(item.offset, "another object lies here"))
+            return
+        try:
+            if not self._full:
+                if payload_crc(pack.read_at, item) != item.header.payload_crc:
+                    raise Damage(Spot(pack.name, item.offset), "the payload's checksum is wrong")
+                return
+            self._check_content(pack, item, known)
+        except Damage as damage:
+            if item.offset >= stretch.known_end and known is None:
+                self._outcome.notes.append(f"{pack.name}: an unfinished batch at {item.offset}, harmless")
+                return
+            self._outcome.findings.append(Finding(item.offset, damage.what, damage.sha256))
+
+    def _is_expected(self, item: Found, known: Any) -> bool:
+        if _LABELS.get(item.header.kind) != known.kind or known.stored_bytes != item.header.frame_length:
+            return False
+        if self._full:  # then the hash itself is compared
+            return True
+        key = self._archive.keys.find(item.header.fingerprint)
+        return key.content_tag(bytes(known.sha256)) == item.header.tag
+
+    def _check_content(self, pack: PackFile, item: Found, known: Any) -> None:
+        frame = self._archive.frames.open_in(pack, item.offset, item.header.frame_length, item.header)
+        if known is not None and frame.sha256 != bytes(known.sha256):
+            raise Damage(frame.spot, "another object lies here", bytes(known.sha256))
+        if item.header.kind == Kind.MESSAGE and frame.is_recipe and known is None:
+            for _ in frame.pieces:  # a deleted message: its parts may be gone
+                pass
+            return
+        if item.header.kind == Kind.PART:
+            first = next(frame.pieces, b"")
+            others = sum(1 for _ in frame.pieces)
+            self._objects.keep(frame.sha256, frame.place, None if others else first)
+            return
+        pieces = self._objects.assemble(frame) if frame.is_recipe else frame.pieces
+        size = sum(len(piece) for piece in pieces)
+        if item.header.kind == Kind.MESSAGE:
+            self._outcome.messages += 1
+            self._outcome.raw_bytes += size
