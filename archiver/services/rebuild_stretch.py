@@ -141,10 +141,7 @@ class StretchReader:
             for key in self._archive.keys:
                 if place := self._pack.parts.get(key.content_tag(sha256)):
                     return place
-        place = self._archive.objects.find(sha256, kind)
-        if place is not None:
-            self._objects.keep(sha256, place, None)
-        return place
+        return self._archive.objects.find(sha256, kind)
 
     def _portion(self, pack: _Pack, listed: Sequence[IndexEntry]) -> None:
         objects: list[dict[str, Any]] = []

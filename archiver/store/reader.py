@@ -188,7 +188,8 @@ class CachingReader(ObjectReader):
     """
 
     def __init__(self, frames: FrameReader, objects: ObjectReader, *, holds_found: bool = False) -> None:
-        """`holds_found`: also the content of parts that were looked up, as somebody else reads the stretch they lie in."""
+        """`holds_found`: also parts that were looked up, as somebody else reads the stretch they lie in. Not for those who go
+        on for days: compaction moves parts."""
         super().__init__(frames, self._find_place)
         self._look_up = objects.find
         self._holds_found = holds_found
@@ -246,7 +247,7 @@ class CachingReader(ObjectReader):
         if kind is not Kind.PART:
             return self._look_up(sha256, kind)
         place = self._places.get(sha256)
-        if place is None and (place := self._look_up(sha256, kind)):
+        if place is None and (place := self._look_up(sha256, kind)) and self._holds_found:
             self.keep(sha256, place, None)
         return place
 
