@@ -83,9 +83,10 @@ class MessageCopy(Base):
     __tablename__ = "message_copies"
 
     id: Mapped[Id]
-    message_id: Mapped[UUID | None] = mapped_column(ForeignKey("messages.id", ondelete="SET NULL"), index=True)
+    message_id: Mapped[UUID | None] = mapped_column(index=True)
     mailbox_id: Mapped[UUID]
-    """No foreign key, which would look for the same mailbox once for each row: a batch locks it once."""
+    """No foreign keys, which would look for, and lock, message and mailbox of each row by itself: a batch does so once for all
+    of its rows, and deleting a message takes it out of its copies."""
     provider_key: Mapped[str]
     folder: Mapped[str] = mapped_column(server_default=text("''"))
     flags: Mapped[Texts]

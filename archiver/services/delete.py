@@ -37,6 +37,7 @@ _DEAD_MESSAGES = text("""
     AND NOT EXISTS (SELECT 1 FROM message_copies c WHERE c.message_id = m.id AND c.deleted_at IS NULL)""")
 _PARTS = text("SELECT DISTINCT part_sha256 FROM message_parts WHERE message_id = ANY(:ids)")
 _DROP_MESSAGES = text("DELETE FROM messages WHERE id = ANY(:ids)")
+_SHED_COPIES = text("UPDATE message_copies SET message_id = NULL WHERE message_id = ANY(:ids)")
 _DROP_PARTICIPANTS = text("DELETE FROM participants WHERE message_id = ANY(:ids)")
 _LOCK_OBJECTS = text("SELECT 1 FROM objects WHERE sha256 = ANY(:hashes) ORDER BY sha256, kind FOR UPDATE")
 _DROP_OBJECTS = text("""
@@ -121,6 +122,7 @@ def drop_unused(connection: Connection, message_ids: list[UUID]) -> int:
         connection.execute(_LOCK_OBJECTS, {"hashes": hashes})
         attachments = connection.execute(_ATTACHMENTS, {"ids": dead_ids}).scalars().all()
         connection.execute(_DROP_PARTICIPANTS, {"ids": dead_ids})
+        connection.execute(_SHED_COPIES, {"ids": dead_ids})
         connection.execute(_DROP_MESSAGES, {"ids": dead_ids})
         _drop_attachments(connection, [bytes(item) for item in attachments])
         connection.execute(_DROP_OBJECTS, {"hashes": hashes})

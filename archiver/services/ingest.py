@@ -25,6 +25,7 @@ from archiver.services.message_rows import describe_all
 from archiver.services.provider_keys import fit_key
 from archiver.store.archive import Archive
 from archiver.store.backend import Written
+from archiver.store.errors import StoreUnavailable
 from archiver.store.frames import Kind
 from archiver.store.journal import Change, Changes, Occurrences, Origin
 from connectors.base import Batch, FailedMessage
@@ -202,6 +203,7 @@ class _Transaction:
         if written:
             self._send_places(written, prepared)
         inserted = {row.id for cursor in added_messages for row in self.sql.fetch(cursor)}
+        self._hold_messages(prepared, inserted)
         touched = {row.message_id for cursor in added_copies for row in self.sql.fetch(cursor)}
         changed = {row.message_id for cursor in changed_copies for row in self.sql.fetch(cursor)}
         self._announce(touched | changed, inserted)
@@ -247,6 +249,12 @@ class _Transaction:
         if parts:
             self.sql.send(sql.ADD_PARTS, rows=sql.rows(parts))
         return answers
+
+    def _hold_messages(self, prepared: list[Prepared], inserted: set[UUID]) -> None:
+        """In place of a foreign key: messages that others have added meanwhile stay until this batch is committed."""
+        others = {one.item.sha256 for one in prepared if message_uuid(one.item.sha256) not in inserted}
+        if others and len(self.sql.ask(sql.FIND_MESSAGES, hashes=sql.hashes(others))) < len(others):
+            raise StoreUnavailable("a message of the batch was added and deleted by others meanwhile; the same again will work")
 
     def _send_copies(self, copies: list[Item]) -> list[sql.Answer]:
         if not copies:

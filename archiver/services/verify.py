@@ -41,7 +41,9 @@ _COUNTS = text("""
         (SELECT count(*) FROM messages m WHERE NOT EXISTS (
             SELECT 1 FROM objects o WHERE o.sha256 = m.sha256 AND o.kind = 'message')) AS without_bytes,
         (SELECT count(*) FROM message_parts p WHERE NOT EXISTS (
-            SELECT 1 FROM objects o WHERE o.sha256 = p.part_sha256 AND o.kind = 'part')) AS without_parts""")
+            SELECT 1 FROM objects o WHERE o.sha256 = p.part_sha256 AND o.kind = 'part')) AS without_parts,
+        (SELECT count(*) FROM message_copies c WHERE c.message_id IS NOT NULL AND NOT EXISTS (
+            SELECT 1 FROM messages m WHERE m.id = c.message_id)) AS without_message""")
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,3 +220,5 @@ class _Verification:
             self.report.problems.append(Problem("-", 0, f"{counts.without_bytes} messages have no bytes in any pack"))
         if counts.without_parts:
             self.report.problems.append(Problem("-", 0, f"{counts.without_parts} parts are in no pack"))
+        if counts.without_message:
+            self.report.problems.append(Problem("-", 0, f"{counts.without_message} copies are of a message that is not there"))

@@ -15,6 +15,7 @@ import orjson
 import pytest
 from sqlalchemy import text
 
+from archiver.db import make_engine
 from archiver.errors import UsageError, WrongKey
 from archiver.models import message_uuid, uuid7
 from archiver.secrets import Keyring
@@ -22,11 +23,12 @@ from archiver.services.backup import backup, check_empty, load_dump, restore
 from archiver.services.compact import compact
 from archiver.services.delete import delete_mailbox_mail, delete_message
 from archiver.services.export import export, raw_message
+from archiver.services.ingest import Ingest
 from archiver.services.rebuild import rebuild
 from archiver.services.snapshot import save_config
 from archiver.services.texts import read_text, store_texts
 from archiver.services.verify import verify
-from archiver.store.errors import NotStored
+from archiver.store.errors import NotStored, StoreUnavailable
 from connectors.base import Batch, ChangeKind, CopyChange, RawMessage
 from tests.integration.store.conftest import MAILBOX, SECOND, SOURCE, World
 from tests.store_world import Failing, mail
@@ -309,6 +311,68 @@ def test_a_part_goes_with_its_last_message_and_a_message_with_its_last_copy(worl
     assert world.value("SELECT count(*) FROM objects WHERE kind IN ('part', 'message')") == 0
     ingest.store_batch(world.origin(SECOND), Batch((RawMessage("new", messages_of(10)[0].data),)))
     assert read_all(world) == 1
+
+
+_WAIT = """
+    CREATE FUNCTION wait_for_test() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        IF current_setting('application_name') = 'archiver-slow' THEN
+            PERFORM pg_advisory_xact_lock_shared(TG_ARGV[0]::bigint);
+        END IF;
+        RETURN NEW;
+    END $$;
+    CREATE TRIGGER wait BEFORE INSERT ON messages FOR EACH STATEMENT EXECUTE FUNCTION wait_for_test(1);
+    CREATE TRIGGER wait BEFORE INSERT ON message_copies FOR EACH STATEMENT EXECUTE FUNCTION wait_for_test(2)"""
+
+
+def test_a_message_that_others_add_and_delete_meanwhile_is_no_copy_of_nothing(world: World) -> None:
+    """Nothing but our own locks keeps the message of a copy."""
+    ingest, outcome = world.open(), []
+    slow_engine = make_engine(world.engine.url.render_as_string(hide_password=False), "slow")
+    slow = Ingest(slow_engine, world.archive)
+
+    def store_slowly() -> None:
+        try:
+            outcome.append(slow.store_batch(world.origin(SECOND), Batch(messages_of(1))))
+        except StoreUnavailable as error:
+            outcome.append(error)
+
+    with world.engine.begin() as connection:
+        connection.exec_driver_sql(_WAIT)
+    with world.engine.connect() as gate:
+        gate.exec_driver_sql("SELECT pg_advisory_lock(1), pg_advisory_lock(2)")
+        thread = threading.Thread(target=store_slowly)
+        thread.start()
+        until_it_waits_for(world, 1)
+        ingest.store_batch(world.origin(), Batch(messages_of(1)))
+        gate.exec_driver_sql("SELECT pg_advisory_unlock(1)")
+        until_it_waits_for(world, 2)
+        assert delete_message(world.engine, world.archive, id_of(1), "personal").messages == 1
+        gate.exec_driver_sql("SELECT pg_advisory_unlock(2)")
+        thread.join(30)
+    assert [str(item) for item in outcome] == [
+        "a message of the batch was added and deleted by others meanwhile; the same again will work"
+    ]
+    assert world.value("SELECT count(*) FROM message_copies WHERE message_id IS NOT NULL") == 0
+    assert slow.store_batch(world.origin(SECOND), Batch(messages_of(1))).archived == 1
+    assert read_all(world) == 1
+    assert verify(world.engine, world.archive, full=True).is_healthy
+    slow_engine.dispose()
+
+
+def until_it_waits_for(world: World, lock: int) -> None:
+    waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = :lock AND NOT granted"
+    deadline = time.monotonic() + 30
+    while not world.value(waiting, lock=lock):
+        assert time.monotonic() < deadline, f"nobody waits for lock {lock}"
+        time.sleep(0.01)
+
+
+def test_a_copy_without_its_message_is_found(world: World) -> None:
+    world.open().store_batch(world.origin(), Batch(messages_of(1, 2)))
+    with world.engine.begin() as connection:
+        connection.execute(text("UPDATE message_copies SET message_id = :other WHERE provider_key = 'k1'"), {"other": uuid7()})
+    report = verify(world.engine, world.archive)
+    assert [problem.what for problem in report.problems] == ["1 copies are of a message that is not there"]
 
 
 # compaction
