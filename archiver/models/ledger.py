@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from sqlalchemy import ForeignKey, Index
+from sqlalchemy import ForeignKey, Index, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from archiver.models.base import Base, Count, CreatedAt
@@ -31,7 +31,7 @@ class UnaccountedKey(Base):
     provider_key: Mapped[str] = mapped_column(primary_key=True)
     folder: Mapped[str]
 
-    __table_args__ = (Index("ix_unaccounted_keys_folder", "mailbox_id", "folder"),)
+    __table_args__ = (Index("ix_unaccounted_keys_folder", "mailbox_id", "folder", postgresql_where=text("folder IS NOT NULL")),)
 
 
 class SkippedMessage(Base):

@@ -101,7 +101,9 @@ class MessageCopy(Base):
     __table_args__ = (
         CheckConstraint("message_id IS NOT NULL OR deleted_at IS NOT NULL", name="has_message"),
         Index("uq_message_copies_mailbox_id_provider_key", "mailbox_id", "provider_key", unique=True),
-        Index("ix_message_copies_folder", "mailbox_id", "folder"),
+        # Only for those who ask for a folder: of a mailbox that is not in the statistics yet, Postgres expects one row, and
+        # would look for a key among all of its copies.
+        Index("ix_message_copies_folder", "mailbox_id", "folder", postgresql_where=text("folder IS NOT NULL")),
     )
 
 

@@ -107,8 +107,11 @@ CHANGE_COPIES = """
         gone_at = CASE WHEN r.kind = 'back' THEN NULL
                        WHEN r.kind = 'gone' OR taken.id IS NOT NULL THEN coalesce(c.gone_at, %(at)s) ELSE c.gone_at END
     FROM json_to_recordset(%(rows)s::json) AS r(kind text, key text, folder text, flags text[], labels text[], new_key text)
-    LEFT JOIN message_copies taken ON taken.mailbox_id = %(mailbox_id)s AND taken.provider_key = r.new_key
-    WHERE c.mailbox_id = %(mailbox_id)s AND c.provider_key = r.key AND c.deleted_at IS NULL
+    JOIN LATERAL (SELECT id FROM message_copies
+        WHERE mailbox_id = %(mailbox_id)s AND provider_key = r.key LIMIT 1) AS known ON true
+    LEFT JOIN LATERAL (SELECT id FROM message_copies
+        WHERE mailbox_id = %(mailbox_id)s AND provider_key = r.new_key LIMIT 1) AS taken ON true
+    WHERE c.id = known.id AND c.deleted_at IS NULL
     RETURNING c.message_id"""
 
 RAISE_VERSIONS = """

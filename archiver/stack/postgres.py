@@ -36,7 +36,6 @@ _SERVER_SETTINGS = {
     "max_connections": "200",
     "checkpoint_timeout": "15min",
     "max_wal_size": "2GB",
-    "wal_compression": "on",
     "jit": "off",
     "timezone": "UTC",
     "log_timezone": "UTC",
