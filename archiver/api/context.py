@@ -18,6 +18,7 @@ from archiver.queue.connection import sync_client
 from archiver.secrets import Keyring, credentials_keyring
 from archiver.services.oidc import Provider, provider_of
 from archiver.services.places import open_archive
+from archiver.services.remembered import Remembered
 from archiver.services.search import MailSearch, open_search
 from archiver.services.snapshot import save_config
 
@@ -34,6 +35,8 @@ class ApiContext:
         self.settings = settings
         self.stopping = threading.Event()
         """Set when the process is asked to stop: streams that would go on for ever end."""
+        self.counted: Remembered[Any] = Remembered()
+        """Figures of large archives, by what they are of."""
         self.exports_wanted = threading.Event()
         self._opening = threading.Lock()
         self._archive: Archive | None = None

@@ -104,6 +104,7 @@ class MessageCopy(Base):
         # Only for those who ask for a folder: of a mailbox that is not in the statistics yet, Postgres expects one row, and
         # would look for a key among all of its copies.
         Index("ix_message_copies_folder", "mailbox_id", "folder", postgresql_where=text("folder IS NOT NULL")),
+        Index("ix_message_copies_labelled", "mailbox_id", postgresql_where=text("labels <> '{}'")),
     )
 
 
@@ -119,7 +120,10 @@ class Participant(Base):
     """Lower case; what is no address is kept as it stands."""
     name: Mapped[str | None]
 
-    __table_args__ = (one_of("role", ParticipantRole), Index("ix_participants_address", text("left(address, 320)"), "role"))
+    __table_args__ = (
+        one_of("role", ParticipantRole),
+        Index("ix_participants_address", text("""left(address, 320) COLLATE "C\""""), "role"),
+    )
 
 
 class Attachment(Base):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from uuid import UUID
 
-from sqlalchemy import ForeignKey, Index
+from sqlalchemy import ForeignKey, Index, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from archiver.models.base import Base, Count, CreatedAt, Id, one_of, sha256_length
@@ -45,7 +45,11 @@ class StoredObject(Base):
     stored_bytes: Mapped[int]
     raw_bytes: Mapped[int]
 
-    __table_args__ = (sha256_length("sha256"), Index("ix_objects_pack_id_position", "pack_id", "position"))
+    __table_args__ = (
+        sha256_length("sha256"),
+        Index("ix_objects_pack_id_position", "pack_id", "position"),
+        Index("ix_objects_dictionaries", "pack_id", "position", postgresql_where=text("kind = 'dictionary'")),
+    )
 
 
 class MessagePart(Base):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from sqlalchemy import Connection, text
 
@@ -50,49 +53,59 @@ class Figures:
         return sum(month.bytes for month in whole) if len(whole) >= 12 else None
 
 
+# Everything in one pass over the messages: a group for each month of two dates, each sender, each domain, and all of them.
+# `left_out` has a bit for each column that a group is not by.
+_BY_MONTH, _BY_ARCHIVED, _BY_SENDER, _BY_DOMAIN, _ALL = 0b0111, 0b1011, 0b1101, 0b1110, 0b1111
+_MESSAGES = """
+    SELECT * FROM (
+        SELECT groups.*, row_number() OVER (PARTITION BY left_out ORDER BY messages DESC, sender, domain) AS place FROM (
+            SELECT grouping(month, archived, sender, domain) AS left_out, month, archived, sender, domain,
+                count(*) AS messages, sum(size_bytes) AS bytes
+            FROM (SELECT date_trunc('month', m.sort_at) AS month, date_trunc('month', m.archived_at) AS archived, m.size_bytes,
+                    CASE WHEN m.sender LIKE '%@%' THEN m.sender END AS sender,
+                    CASE WHEN m.sender LIKE '%@%' THEN split_part(m.sender, '@', 2) END AS domain
+                FROM messages m WHERE {seen}) AS seen
+            GROUP BY GROUPING SETS ((month), (archived), (sender), (domain), ())) AS groups
+        WHERE NOT (left_out = :by_sender AND sender IS NULL OR left_out = :by_domain AND domain IS NULL)) AS ranked
+    WHERE left_out NOT IN (:by_sender, :by_domain) OR place <= :top
+    ORDER BY left_out, coalesce(month, archived), place"""
+_SOURCES = """
+    SELECT s.name, sum(held.copies) AS copies, sum(held.bytes) AS bytes
+    FROM (SELECT c.mailbox_id, count(*) AS copies, sum(m.size_bytes) AS bytes
+        FROM message_copies c JOIN messages m ON m.id = c.message_id WHERE {seen} GROUP BY 1) AS held
+    JOIN mailboxes b ON b.id = held.mailbox_id JOIN ingestion_sources s ON s.id = b.source_id
+    GROUP BY s.id ORDER BY 2 DESC"""
+_FIRST_MONTH = datetime(1990, 1, 1, tzinfo=UTC)
+
+
 def figures(connection: Connection, scope: Scope) -> Figures:
-    seen, values = scope.messages("m"), scope.values()
-
-    def months(column: str) -> tuple[Month, ...]:
-        statement = text(
-            f"SELECT date_trunc('month', m.{column}) AS at, count(*), coalesce(sum(m.size_bytes), 0) FROM messages m"  # noqa: S608
-            f" WHERE m.{column} > '1990-01-01' AND m.{column} < now() + interval '1 month' AND {seen} GROUP BY 1 ORDER BY 1"
-        )
-        return tuple(Month(row[0], int(row[1]), int(row[2])) for row in connection.execute(statement, values))
-
-    def top(expression: str) -> tuple[Named, ...]:
-        statement = text(
-            f"SELECT {expression} AS name, count(*) AS n, sum(m.size_bytes) FROM messages m"  # noqa: S608
-            f" WHERE m.sender LIKE '%@%' AND {seen} GROUP BY 1 ORDER BY n DESC, name LIMIT {_TOP}"
-        )
-        return tuple(Named(row[0], int(row[1]), int(row[2])) for row in connection.execute(statement, values))
-
-    total = connection.execute(
-        text(f"SELECT count(*), coalesce(sum(m.size_bytes), 0) FROM messages m WHERE {seen}"),  # noqa: S608
-        values,
-    ).one()
-    by_source = connection.execute(
-        text(
-            "SELECT s.name, count(*), coalesce(sum(m.size_bytes), 0)"  # noqa: S608
-            " FROM message_copies c JOIN messages m ON m.id = c.message_id"
-            " JOIN mailboxes b ON b.id = c.mailbox_id JOIN ingestion_sources s ON s.id = b.source_id"
-            f" WHERE {scope.copies('c')} GROUP BY s.id ORDER BY 2 DESC"
-        ),
-        values,
-    ).all()
+    # A message goes with its last copy: whoever sees everything need not look for one.
+    seen = "true" if scope.mailboxes is None else scope.messages("m")
+    groups: dict[int, list[Any]] = defaultdict(list)
+    values = {"by_sender": _BY_SENDER, "by_domain": _BY_DOMAIN, "top": _TOP, **scope.values()}
+    for row in connection.execute(text(_MESSAGES.format(seen=seen)), values):
+        groups[row.left_out].append(row)
+    by_source = connection.execute(text(_SOURCES.format(seen=scope.copies("c"))), scope.values()).all()
     stored = None
     if scope.mailboxes is None:
         packs = text("SELECT coalesce(sum(size_bytes), 0) FROM packs WHERE state <> 'retired'")
         stored = int(connection.execute(packs).scalar_one())
+    total = groups[_ALL][0]
     return Figures(
-        messages=int(total[0]),
-        bytes=int(total[1]),
-        copies=sum(int(row[1]) for row in by_source),
-        copied_bytes=sum(int(row[2]) for row in by_source),
+        messages=total.messages,
+        bytes=int(total.bytes or 0),
+        copies=sum(int(row.copies) for row in by_source),
+        copied_bytes=sum(int(row.bytes) for row in by_source),
         stored_bytes=stored,
-        months=months("sort_at"),
-        archived=months("archived_at"),
-        sources=tuple(Named(row[0], int(row[1]), int(row[2])) for row in by_source),
-        senders=top("m.sender"),
-        domains=top("split_part(m.sender, '@', 2)"),
+        months=_months((row.month, row) for row in groups[_BY_MONTH]),
+        archived=_months((row.archived, row) for row in groups[_BY_ARCHIVED]),
+        sources=tuple(Named(row.name, int(row.copies), int(row.bytes)) for row in by_source),
+        senders=tuple(Named(row.sender, row.messages, int(row.bytes)) for row in groups[_BY_SENDER]),
+        domains=tuple(Named(row.domain, row.messages, int(row.bytes)) for row in groups[_BY_DOMAIN]),
     )
+
+
+def _months(rows: Iterable[tuple[datetime, Any]]) -> tuple[Month, ...]:
+    """Without those that can't be true."""
+    last = datetime.now(UTC) + timedelta(days=31)
+    return tuple(Month(at, row.messages, int(row.bytes)) for at, row in rows if _FIRST_MONTH <= at < last)

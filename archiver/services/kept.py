@@ -39,22 +39,27 @@ class Kept:
 _MAILBOXES = text("""
     SELECT b.address, coalesce(c.copies, 0), coalesce(c.folders, 0), coalesce(s.n, 0), coalesce(d.n, 0), coalesce(u.n, 0)
     FROM mailboxes b
-    LEFT JOIN (SELECT mailbox_id, count(*) AS copies, count(DISTINCT folder) AS folders FROM message_copies
-               WHERE deleted_at IS NULL GROUP BY 1) c ON c.mailbox_id = b.id
+    LEFT JOIN (SELECT mailbox_id, CAST(sum(copies) AS bigint) AS copies, count(*) AS folders FROM (
+                   SELECT mailbox_id, folder, count(*) AS copies FROM message_copies
+                   WHERE deleted_at IS NULL AND mailbox_id = ANY(ARRAY(SELECT id FROM mailboxes WHERE source_id = :id))
+                   GROUP BY 1, 2) AS folders
+               GROUP BY 1) c ON c.mailbox_id = b.id
     LEFT JOIN (SELECT mailbox_id, count(*) AS n FROM skipped_messages GROUP BY 1) s ON s.mailbox_id = b.id
     LEFT JOIN (SELECT mailbox_id, count(*) AS n FROM dead_letters WHERE kind = 'message' GROUP BY 1) d ON d.mailbox_id = b.id
     LEFT JOIN (SELECT mailbox_id, count(*) AS n FROM unaccounted_keys GROUP BY 1) u ON u.mailbox_id = b.id
     WHERE b.source_id = :id ORDER BY lower(b.address)""")
 
 _COPIES = text("""
-    SELECT count(*) AS copies, count(DISTINCT m.id) AS messages, coalesce(sum(m.size_bytes), 0) AS bytes
-    FROM message_copies c JOIN messages m ON m.id = c.message_id JOIN mailboxes b ON b.id = c.mailbox_id
-    WHERE b.source_id = :id AND c.deleted_at IS NULL""")
+    SELECT coalesce(sum(c.copies), 0) AS copies, count(*) AS messages, coalesce(sum(c.copies * m.size_bytes), 0) AS bytes
+    FROM (SELECT message_id, count(*) AS copies FROM message_copies
+          WHERE deleted_at IS NULL AND mailbox_id = ANY(ARRAY(SELECT id FROM mailboxes WHERE source_id = :id))
+          GROUP BY 1) AS c
+    JOIN messages m ON m.id = c.message_id""")
 
 _BROKEN = text("""
     SELECT defect, count(DISTINCT m.id) AS n
     FROM messages m, jsonb_array_elements_text(m.defects) AS defect
-    WHERE EXISTS (SELECT 1 FROM message_copies c JOIN mailboxes b ON b.id = c.mailbox_id
+    WHERE m.defects <> '[]' AND EXISTS (SELECT 1 FROM message_copies c JOIN mailboxes b ON b.id = c.mailbox_id
                   WHERE c.message_id = m.id AND b.source_id = :id)
     GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT 12""")
 
@@ -75,7 +80,7 @@ def kept(connection: Connection, source_id: UUID) -> Kept:
     stored = connection.execute(text("SELECT coalesce(sum(size_bytes), 0) FROM packs WHERE state <> 'retired'")).scalar_one()
     return Kept(
         mailboxes=tuple(MailboxKept(*row) for row in connection.execute(_MAILBOXES, {"id": source_id})),
-        copies=copies.copies,
+        copies=int(copies.copies),
         messages=copies.messages,
         copied_bytes=int(copies.bytes),
         stored_bytes=int(stored),

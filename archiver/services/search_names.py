@@ -7,18 +7,32 @@ from uuid import UUID
 
 from sqlalchemy import Engine, text
 
-# From one address to the next by the index: mail has far fewer addresses than participants.
+# From one folder to the next by the index: mail has far fewer folders than copies. {boxes} says which mailboxes (b).
+FOLDERS_HELD = """
+    known AS (
+        SELECT b.id AS mailbox_id, (
+            SELECT min(c.folder) FROM message_copies c WHERE c.mailbox_id = b.id AND c.folder >= '') AS folder
+        FROM mailboxes b WHERE {boxes}
+        UNION ALL
+        SELECT mailbox_id, (
+            SELECT min(c.folder) FROM message_copies c WHERE c.mailbox_id = known.mailbox_id AND c.folder > known.folder)
+        FROM known WHERE folder IS NOT NULL),
+    held AS (SELECT folder FROM known, LATERAL (
+        SELECT 1 FROM message_copies c
+        WHERE c.mailbox_id = known.mailbox_id AND c.folder = known.folder AND c.deleted_at IS NULL LIMIT 1) AS one)"""
+
+# From one address to the next, likewise.
 _ADDRESSES = text("""
     WITH RECURSIVE known AS (
-        (SELECT left(address, 320) AS address FROM participants ORDER BY left(address, 320) LIMIT 1)
+        (SELECT left(address, 320) COLLATE "C" AS address FROM participants ORDER BY 1 LIMIT 1)
         UNION ALL
-        SELECT (SELECT left(p.address, 320) FROM participants p WHERE left(p.address, 320) > known.address
-                ORDER BY left(p.address, 320) LIMIT 1)
+        SELECT (SELECT left(p.address, 320) COLLATE "C" FROM participants p
+                WHERE left(p.address, 320) COLLATE "C" > known.address ORDER BY 1 LIMIT 1)
         FROM known WHERE known.address IS NOT NULL)
     SELECT address FROM known WHERE address LIKE :pattern AND address LIKE '%@%'
     AND (CAST(:mailboxes AS uuid[]) IS NULL OR EXISTS (
         SELECT 1 FROM participants p JOIN message_copies c ON c.message_id = p.message_id
-        WHERE left(p.address, 320) = known.address AND c.deleted_at IS NULL AND c.mailbox_id = ANY(:mailboxes)))
+        WHERE left(p.address, 320) COLLATE "C" = known.address AND c.deleted_at IS NULL AND c.mailbox_id = ANY(:mailboxes)))
     LIMIT :limit""")
 _MAILBOXES = text("""
     SELECT id FROM mailboxes
@@ -26,11 +40,13 @@ _MAILBOXES = text("""
 _SOURCES = text("""
     SELECT s.id, b.id AS mailbox_id FROM ingestion_sources s LEFT JOIN mailboxes b ON b.source_id = s.id
     WHERE lower(s.name) LIKE :pattern OR CAST(s.id AS text) = :name""")
-_FOLDERS = text("""
-    SELECT DISTINCT folder FROM message_copies WHERE deleted_at IS NULL AND lower(folder) LIKE :pattern
-    AND (CAST(:mailboxes AS uuid[]) IS NULL OR mailbox_id = ANY(:mailboxes)) ORDER BY folder LIMIT :limit""")
+_FOLDERS = text(
+    f"WITH RECURSIVE {FOLDERS_HELD.format(boxes='CAST(:mailboxes AS uuid[]) IS NULL OR b.id = ANY(:mailboxes)')}"  # noqa: S608
+    " SELECT DISTINCT folder FROM held WHERE lower(folder) LIKE :pattern ORDER BY folder LIMIT :limit"
+)
 _LABELS = text("""
-    SELECT DISTINCT label FROM message_copies, unnest(labels) AS label WHERE deleted_at IS NULL AND lower(label) LIKE :pattern
+    SELECT DISTINCT label FROM message_copies, unnest(labels) AS label
+    WHERE labels <> '{}' AND deleted_at IS NULL AND lower(label) LIKE :pattern
     AND (CAST(:mailboxes AS uuid[]) IS NULL OR mailbox_id = ANY(:mailboxes)) ORDER BY label LIMIT :limit""")
 
 

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, text
 
 from archiver.services.access import Scope
+from archiver.services.search_names import FOLDERS_HELD
 
 _MOST_COMPLETIONS = 8
-_LOOKED_AT = 5_000
+_LOOKED_AT = {"address": 5_000, "label": 50_000}
 """Rows at most: a suggestion that takes long is none."""
 _OPERATORS = (
     "from:", "to:", "cc:", "participant:", "subject:", "filename:", "has:attachment", "type:", "larger:", "smaller:",
@@ -23,7 +24,8 @@ _OPERATORS = (
 _ROLES = {"from": ["from", "sender"], "to": ["to"], "cc": ["cc"], "bcc": ["bcc"], "participant": None}
 _PLACES = {"in": "folder", "label": "label", "mailbox": "mailbox"}
 
-# A value and, where it has one, a name. {seen} is what the scope sees of copies (c), {boxes} of mailboxes (b).
+# A value and, where it has one, a name. {seen} is what the scope sees of copies (c), {boxes} of mailboxes (b), {folders} of
+# folders.
 _STATEMENTS = {
     "mailbox": """
         SELECT b.address, max(b.display_name) FROM mailboxes b WHERE lower(b.address) LIKE :like AND {boxes}
@@ -31,15 +33,17 @@ _STATEMENTS = {
     "address": """
         SELECT address, max(name) FROM (
             SELECT p.address, p.name FROM participants p
-            WHERE left(p.address, 320) LIKE :like AND (CAST(:roles AS text[]) IS NULL OR p.role = ANY(:roles))
+            WHERE left(p.address, 320) COLLATE "C" LIKE :like AND (CAST(:roles AS text[]) IS NULL OR p.role = ANY(:roles))
             AND EXISTS (SELECT 1 FROM message_copies c WHERE c.message_id = p.message_id AND {seen}) LIMIT :looked_at) AS seen
         GROUP BY address ORDER BY count(*) DESC, address LIMIT :most""",
     "folder": """
-        SELECT DISTINCT c.folder, NULL FROM message_copies c WHERE lower(c.folder) LIKE :like AND c.folder <> '' AND {seen}
-        ORDER BY 1 LIMIT :most""",
+        WITH RECURSIVE {folders}
+        SELECT DISTINCT folder, NULL FROM held WHERE lower(folder) LIKE :like AND folder <> '' ORDER BY 1 LIMIT :most""",
     "label": """
-        SELECT DISTINCT label, NULL FROM message_copies c, unnest(c.labels) AS label
-        WHERE lower(label) LIKE :like AND label <> '' AND {seen} ORDER BY 1 LIMIT :most""",
+        SELECT DISTINCT label, NULL FROM (
+            SELECT c.labels FROM message_copies c WHERE c.labels <> '{{}}' AND {seen} LIMIT :looked_at) AS c,
+            unnest(c.labels) AS label
+        WHERE lower(label) LIKE :like AND label <> '' ORDER BY 1 LIMIT :most""",
 }
 
 
@@ -99,11 +103,14 @@ def _beginning(
     if scope.mailboxes == frozenset():
         return []
     boxes = "true" if scope.mailboxes is None else "b.id = ANY(:scope_mailboxes)"
+    folders = FOLDERS_HELD.format(boxes=boxes)
     like = prefix.lower().replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") + "%"
     values: dict[str, object] = {"like": like, "most": most, **scope.values()}
+    if kind in _LOOKED_AT:
+        values["looked_at"] = _LOOKED_AT[kind]
     if kind == "address":
-        values |= {"roles": roles, "looked_at": _LOOKED_AT}
-    statement = text(_STATEMENTS[kind].format(seen=scope.copies("c"), boxes=boxes))
+        values["roles"] = roles
+    statement = text(_STATEMENTS[kind].format(seen=scope.copies("c"), boxes=boxes, folders=folders))
     return [Suggestion(kind, *row) for row in connection.execute(statement, values)]
 
 

@@ -22,7 +22,8 @@ _WIDTH, _HEIGHT = 960, 180
 @router.get("/dashboard")
 def dashboard_page(view: Viewed) -> Response:
     with view.context.reading() as connection:
-        found = dashboard.figures(connection, scope_of(connection, view.who))
+        scope = scope_of(connection, view.who)
+        found = view.context.counted.get(("dashboard", scope), lambda: dashboard.figures(connection, scope))
     return view.page("dashboard.html", figures=found, chart=_chart(found.months))
 
 

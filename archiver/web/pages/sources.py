@@ -118,7 +118,7 @@ def source_page(view: Looking, source_id: UUID) -> Response:
             "boxes": runs.mailboxes(connection, running.session_id, 50) if running else [],
             "runs": runs.last_runs(connection, source_id, 200),
             "ledger": source_view.mailboxes(connection, scope, source_id, "", _MAILBOXES),
-            "kept": kept.kept(connection, source_id),
+            "kept": view.context.counted.get(("kept", source_id), lambda: kept.kept(connection, source_id)),
         }
     return view.page("source.html", **values)
 

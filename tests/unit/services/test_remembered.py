@@ -1,0 +1,66 @@
+"""Values that are held in proportion to what they cost."""
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from archiver.services.remembered import Remembered
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_value_is_held_20_times_as_long_as_it_took() -> None:
+    clock, made = Clock(), []
+    remembered: Remembered[int] = Remembered(clock)
+
+    def make() -> int:
+        clock.now += 2
+        made.append(1)
+        return len(made)
+
+    assert remembered.get("a", make) == 1
+    clock.now += 39
+    assert remembered.get("a", make) == 1
+    assert remembered.get("b", make) == 2
+    clock.now += 1
+    assert remembered.get("a", make) == 3
+
+
+def test_a_failure_is_not_remembered() -> None:
+    remembered: Remembered[int] = Remembered()
+    with pytest.raises(ZeroDivisionError):
+        remembered.get("a", lambda: 1 // 0)
+    assert remembered.get("a", lambda: 5) == 5
+
+
+def test_many_who_ask_at_once_wait_for_one() -> None:
+    remembered: Remembered[int] = Remembered()
+    may_end, numbers = threading.Event(), iter(range(10))
+    found: list[int] = []
+
+    def make() -> int:
+        number = next(numbers)
+        may_end.wait(10)
+        return number
+
+    threads = [threading.Thread(target=lambda: found.append(remembered.get("a", make))) for _ in range(5)]
+    for thread in threads:
+        thread.start()
+    threading.Timer(0.2, may_end.set).start()
+    for thread in threads:
+        thread.join(10)
+    assert found == [0] * 5
+
+
+def test_it_does_not_grow_for_ever() -> None:
+    remembered: Remembered[int] = Remembered()
+    keys: Iterator[int] = iter(range(5_000))
+    for key in keys:
+        remembered.get(key, lambda key=key: key)  # type: ignore[misc]
+    assert len(remembered._made) <= 1_001
