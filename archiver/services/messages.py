@@ -103,9 +103,9 @@ class Around:
     """A stretch of a conversation, oldest first."""
 
     messages: list[ThreadRow]
-    is_first: bool
-    """Nothing comes before it."""
-    is_last: bool
+    earlier: UUID | None
+    """The message at its beginning, around which there is more; None: nothing comes before it."""
+    later: UUID | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,8 +217,11 @@ def around(connection: Connection, scope: Scope, message: MessageRow, each: int 
     found = connection.execute(text(" UNION ALL ".join(both)), values).all()
     before = [one for one in found if (one.date, one.id) < (message.date, message.id)]
     after = found[len(before) :]  # the message itself, and what follows
-    shown = _shown_once([*before[:each], *after[: each + 1]], message.id)
-    return Around(shown, is_first=len(before) <= each, is_last=len(after) <= each + 1)
+    return Around(
+        _shown_once([*before[:each], *after[: each + 1]], message.id),
+        earlier=before[each - 1].id if len(before) > each else None,
+        later=after[each].id if len(after) > each + 1 else None,
+    )
 
 
 def _conversation(scope: Scope, which: str, order: str) -> str:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass
+from uuid import UUID
 
 import httpx2
 import pytest
 
 from archiver.models import message_uuid
 from archiver.search.index import SearchServer
+from archiver.services import messages
+from archiver.services.access import EVERYTHING
 from archiver.services.indexing import Indexer
 from archiver.services.ingest import Ingest, load_origin
 from archiver.services.places import open_archive
@@ -31,20 +35,23 @@ class Twins:
 
 @pytest.fixture(scope="module")
 def twins(company: Company) -> Twins:
-    archive = open_archive(company.settings, company.engine)
-    ingest = Ingest(company.engine, archive)
     mails = {n: mail(n, "x@example.net", "all@example.org", f"pangolin {n}", "pangolin") for n in (*NUMBERS, 46)}
-    ids = {}
-    for name, numbers in (("alice", (*NUMBERS, 46)), ("bob", NUMBERS)):
-        with company.engine.connect() as connection:
-            origin = load_origin(connection, company.mailboxes[name])
-        raws = {n: mails[n] if name == "alice" else b"Status: RO\n" + mails[n].replace(b"\r\n", b"\n") for n in numbers}
-        ids |= {(name, n): str(message_uuid(hashlib.sha256(raw).digest())) for n, raw in raws.items()}
-        messages = tuple(RawMessage(f"twin:{n}", data=raw, folder=f"{name}s-twins") for n, raw in raws.items())
-        ingest.store_batch(origin, Batch(messages=messages))
+    kept = {n: b"Status: RO\n" + mails[n].replace(b"\r\n", b"\n") for n in NUMBERS}
+    ids = {("alice", n): one for n, one in zip(mails, archived(company, "alice", mails.values()), strict=True)}
+    ids |= {("bob", n): one for n, one in zip(kept, archived(company, "bob", kept.values()), strict=True)}
+    return Twins(company, ids)
+
+
+def archived(company: Company, name: str, raws: Iterable[bytes]) -> list[str]:
+    archive = open_archive(company.settings, company.engine)
+    with company.engine.connect() as connection:
+        origin = load_origin(connection, company.mailboxes[name])
+    digests = {hashlib.sha256(raw).digest(): raw for raw in raws}
+    found = tuple(RawMessage(one.hex(), data=raw, folder=f"{name}s-twins") for one, raw in digests.items())
+    Ingest(company.engine, archive).store_batch(origin, Batch(messages=found))
     Indexer(company.engine, archive, SearchServer(company.settings), 100).run()
     archive.close()
-    return Twins(company, ids)
+    return [str(message_uuid(one)) for one in digests]
 
 
 def named(item: dict[str, object]) -> set[object]:
@@ -136,6 +143,26 @@ def test_the_pages_say_so(twins: Twins) -> None:
             assert f"Conversation with {3 + len(NUMBERS) + 1} messages" in page
         alone = pages.get(f"/messages/{twins.ids['alice', 46]}").text
         assert "other original" not in alone
+
+
+def test_a_conversation_full_of_variants_is_walked_to_its_ends(company: Company) -> None:
+    """More of one mail than a stretch shows: whoever follows the links still gets to what comes before and after."""
+    head = "Message-ID: <{0}@walk>\nReferences: <0@walk>\nSubject: walk {0}\nDate: Tue, 0{0} Mar 2022 10:00:00 +0000\n\nwalk\n"
+    mails = [head.format(number).encode() for number in (1, 2, 3)]
+    ids = archived(company, "alice", [mails[0], *(b"X-UID: %d\n" % n + mails[1] for n in range(20)), mails[2]])
+    first, *variants, last = map(UUID, ids)
+    for message_id in variants:
+        for direction, end in (("earlier", first), ("later", last)):
+            at: UUID | None = message_id
+            steps = 0
+            while at is not None:
+                with company.engine.connect() as connection:
+                    row = messages.detail(connection, EVERYTHING, at).message
+                    around = messages.around(connection, EVERYTHING, row, each=3)
+                assert at in {one.id for one in around.messages}
+                at, steps = getattr(around, direction), steps + 1
+                assert steps < 10
+            assert end in {one.id for one in around.messages}
 
 
 def people(company: Company, signed_in: Client) -> httpx2.Client:
