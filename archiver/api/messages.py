@@ -22,7 +22,7 @@ from archiver.services import audit, direct, message_content, messages
 from archiver.services.access import scope_of
 from archiver.services.ingest import Ingest
 from archiver.services.message_content import Content
-from archiver.services.messages import Copy, MailboxRow, MessageDetail, MessageRow, Place
+from archiver.services.messages import Copy, MailboxRow, MessageDetail, MessageRow, Place, ThreadRow
 from archiver.services.room import check_room
 
 router = APIRouter(tags=["messages"])
@@ -60,7 +60,7 @@ def list_messages(
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> Page[MessageRow]:
-    """Newest first: all that you may read, or of one mailbox or folder."""
+    """Newest first: all that you may read, or of one mailbox or folder, each variant of a mail by itself."""
     below = _place(*decode_cursor(cursor, 2)) if cursor else None
     folder = None if folder is None else folder.replace("\0", "")
     with context.reading() as connection:
@@ -121,13 +121,13 @@ def download_attachment(message_id: UUID, number: int, who: Reader, context: Con
 @router.get("/messages/{message_id}/thread")
 def show_thread(
     message_id: UUID, who: Reader, context: Context, limit: Limit = messages.THREAD_MOST, cursor: Cursor = None
-) -> Page[MessageRow]:
-    """The conversation, oldest first, as far as you may read it."""
+) -> Page[ThreadRow]:
+    """The conversation, oldest first, as far as you may read it. Variants of one mail are one item, which names the others."""
     above = _place(*decode_cursor(cursor, 2)) if cursor else None
     with context.reading() as connection:
-        found = messages.thread(connection, scope_of(connection, who), message_id, above=above, most=limit)
+        found, further = messages.thread(connection, scope_of(connection, who), message_id, above=above, most=limit)
     audit.record_look(context.engine, who, "message.listed", "message", message_id, shown=len(found))
-    return Page(items=found, next=encode_cursor(found[-1].date.isoformat(), found[-1].id) if len(found) == limit else None)
+    return Page(items=found, next=encode_cursor(further.date.isoformat(), further.id) if further else None)
 
 
 @router.get("/messages/{message_id}/copies")

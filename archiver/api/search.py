@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from zoneinfo import ZoneInfo
 
 from fastapi import APIRouter, Query, Response
-from pydantic import BaseModel, TypeAdapter
+from pydantic import BaseModel, Field, TypeAdapter
 
 from archiver.api.auth import Context, Searcher
 from archiver.api.context import ApiContext
@@ -37,6 +37,7 @@ class ResultsShape(BaseModel):
     total_is_lower_bound: bool
     facets: dict[str, list[FacetValue]]
     not_searchable: NotSearchable
+    next_offset: Annotated[int | None, Field(description="`offset` of the next page; null on the last one.")]
 
 
 class FacetsShape(BaseModel):
@@ -54,7 +55,10 @@ def search(
     facet: Annotated[list[Facet] | None, Query(description="Count these, too.")] = None,
     zone: Zone = "UTC",
 ) -> Response:
-    """`400 bad_query` says what is wrong with a query, and where."""
+    """`400 bad_query` says what is wrong with a query, and where.
+
+    Variants of one mail are one hit, which names the others: a page may have fewer hits than `limit`. Go on at `next_offset`.
+    """
     found = _search(context, who, q, sort, offset, limit, facet or [], zone)
     audit.record_look(context.engine, who, "search.done", "search", None, query=q, offset=offset, total=found.total)
     return Response(_RESULTS.dump_json(found), media_type="application/json")

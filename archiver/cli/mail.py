@@ -37,11 +37,13 @@ def show(
     if json:
         print_json(summary)
         return
-    copies = summary.pop("copies")
+    copies, variants = summary.pop("copies"), summary.pop("variants")
     for name, value in summary.items():
         console.print(f"{name:12} {value if value is not None else '-'}", markup=False)
     for copy in copies:
         console.print(f"{'copy':12} {copy['mailbox']} {copy['folder']} {' '.join(copy['labels'])}", markup=False)
+    for variant in variants:
+        console.print(f"{'variant':12} {variant}", markup=False)
 
 
 def export(

@@ -56,15 +56,16 @@ def search(
         finally:
             engine.dispose()
     if json:
-        print_json(as_json(results))
+        print_json(as_json(results, page))
     else:
         _print(results, page, limit, chosen)
 
 
-def as_json(results: Results) -> dict[str, Any]:
+def as_json(results: Results, page: int) -> dict[str, Any]:
     answer: dict[str, Any] = {
         "total": results.total,
         "total_is_lower_bound": results.total_is_lower_bound,
+        "next_page": None if results.next_offset is None else page + 1,
         "hits": [_hit_as_json(hit) for hit in results.hits],
         "not_searchable": {
             "messages": sum(results.not_searchable.states.values()),
@@ -94,6 +95,7 @@ def _hit_as_json(hit: Hit) -> dict[str, Any]:
         "has_attachments": hit.has_attachments,
         "thread": hit.thread_id,
         "copies": [dict(copy) for copy in hit.copies],
+        "variants": hit.variants,
     }
 
 
@@ -111,6 +113,8 @@ def _print(results: Results, page: int, limit: int, zone: tzinfo) -> None:
             said.append(_styled(_tidy(hit.passage), "none"))
         if hit.found_in:
             said.append(f"\nin {hit.found_in}", style="green")
+        for variant in hit.variants:
+            said.append(f"\nalso archived as {variant}", style="dim")
         table.add_row(f"{hit.date.astimezone(zone):%Y-%m-%d %H:%M}", hit.sender_name or hit.sender or "-", said, str(hit.id))
     if results.hits:
         console.print(table)

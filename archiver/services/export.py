@@ -18,6 +18,7 @@ import orjson
 from sqlalchemy import Engine, text
 
 from archiver.errors import NotFound, UsageError
+from archiver.services import messages
 from archiver.services.access import EVERYTHING, Scope
 from archiver.store.archive import Archive
 from archiver.store.errors import StoreError
@@ -59,9 +60,10 @@ def message_summary(engine: Engine, message_id: UUID) -> dict[str, Any]:
     with engine.connect() as connection:
         row = connection.execute(_MESSAGE, {"id": message_id}).mappings().one_or_none()
         copies = connection.execute(_COPIES, {"id": message_id}).mappings().all()
+        variants = messages.variants(connection, EVERYTHING, message_id)
     if row is None:
         raise NotFound(f"there is no message {message_id}")
-    return {**row, "copies": [dict(copy) for copy in copies]}
+    return {**row, "copies": [dict(copy) for copy in copies], "variants": [one.id for one in variants]}
 
 
 def find_mailbox(engine: Engine, given: str) -> UUID:

@@ -5,8 +5,8 @@ What lies outside of it does not exist here: not found, not counted, not named.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -20,6 +20,14 @@ _LIST_COLUMNS = """m.id, encode(m.sha256, 'hex') AS sha256, m.sort_at AS date, m
     m.has_attachments, m.thread_id, m.search_state"""
 _PARTICIPANTS = """SELECT json_agg(json_build_array(p.role, p.address, p.name) ORDER BY p.position) FROM participants p
     WHERE p.message_id = m.id AND p.position < 2000"""
+# Variants have one Message-ID, and so one thread, which has an index; their hash has none.
+_VARIANTS = """
+    SELECT v.id, encode(v.sha256, 'hex'), v.size_bytes, k.mailboxes, k.sources
+    FROM messages m JOIN messages v ON v.thread_id = m.thread_id AND v.canonical_sha256 = m.canonical_sha256 AND v.id <> m.id,
+        LATERAL (SELECT array_agg(DISTINCT b.address) AS mailboxes, array_agg(DISTINCT s.name) AS sources
+                 FROM message_copies c JOIN mailboxes b ON b.id = c.mailbox_id JOIN ingestion_sources s ON s.id = b.source_id
+                 WHERE c.message_id = v.id AND {seen}) AS k
+    WHERE m.id = :id AND k.mailboxes IS NOT NULL ORDER BY v.sort_at, v.id"""
 THREAD_MOST = 500
 
 
@@ -35,6 +43,23 @@ class MessageRow:
     has_attachments: bool
     thread_id: UUID | None
     search_state: str
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadRow(MessageRow):
+    variants: tuple[UUID, ...]
+    """The same mail, stored with other line ends or marks of a mail program, and shown in this row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """Another original of the same mail."""
+
+    id: UUID
+    sha256: str
+    size_bytes: int
+    mailboxes: list[str]
+    sources: list[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,16 +95,17 @@ class MessageDetail:
     defects: list[Any]
     participants: list[ParticipantRow]
     copies: list[Copy]
+    variants: list[Variant]
 
 
 @dataclass(frozen=True, slots=True)
 class Around:
     """A stretch of a conversation, oldest first."""
 
-    messages: list[MessageRow]
-    is_first: bool
-    """Nothing comes before it."""
-    is_last: bool
+    messages: list[ThreadRow]
+    earlier: UUID | None
+    """The message at its beginning, around which there is more; None: nothing comes before it."""
+    later: UUID | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +166,14 @@ def detail(connection: Connection, scope: Scope, message_id: UUID) -> MessageDet
         defects=row.defects,
         participants=[ParticipantRow(*one) for one in row.participants or ()],
         copies=copies(connection, scope, message_id),
+        variants=variants(connection, scope, message_id),
     )
+
+
+def variants(connection: Connection, scope: Scope, message_id: UUID) -> list[Variant]:
+    """The other originals of a mail, as far as they are seen."""
+    statement = text(_VARIANTS.format(seen=scope.copies()))
+    return [Variant(*row) for row in connection.execute(statement, {"id": message_id, **scope.values()})]
 
 
 def copies(connection: Connection, scope: Scope, message_id: UUID) -> list[Copy]:
@@ -158,8 +191,8 @@ def copies(connection: Connection, scope: Scope, message_id: UUID) -> list[Copy]
 
 def thread(
     connection: Connection, scope: Scope, message_id: UUID, *, above: Place | None = None, most: int = THREAD_MOST
-) -> list[MessageRow]:
-    """The conversation, oldest first, as far as it is seen; `above` continues after a message of it."""
+) -> tuple[list[ThreadRow], Place | None]:
+    """The conversation, oldest first, as far as it is seen, and where it goes on: `above` continues there."""
     asked = connection.execute(
         text(f"SELECT m.thread_id FROM messages m WHERE m.id = :id AND {scope.messages('m')}"),  # noqa: S608
         {"id": message_id, **scope.values()},
@@ -171,28 +204,41 @@ def thread(
     if above is not None:
         which += " AND (m.sort_at, m.id) > (:date, :above_id)"
         values |= {"date": above.date, "above_id": above.id}
-    return [MessageRow(*row) for row in connection.execute(text(_conversation(scope, which, "ASC")), values).all()]
+    found = connection.execute(text(_conversation(scope, which, "ASC")), values).all()
+    return _shown_once(found, message_id), Place(found[-1].date, found[-1].id) if len(found) == most else None
 
 
 def around(connection: Connection, scope: Scope, message: MessageRow, each: int = 100) -> Around:
     """A message that the scope sees, among those of its conversation that come just before and after it."""
-    if message.thread_id is None:
-        return Around([message], is_first=True, is_last=True)
-    values = {"thread_id": message.thread_id, "date": message.date, "id": message.id, "most": each + 1, **scope.values()}
-    place = "m.thread_id = :thread_id AND (m.sort_at, m.id) {} (:date, :id)"
-    both = (_conversation(scope, place.format(sign), order) for sign, order in (("<", "DESC"), (">", "ASC")))
-    found = [MessageRow(*row) for row in connection.execute(text(" UNION ALL ".join(both)), values).all()]
+    which = "m.thread_id = :thread_id" if message.thread_id is not None else "m.id = :id"
+    values = {"thread_id": message.thread_id, "date": message.date, "id": message.id, "most": each + 2, **scope.values()}
+    place = which + " AND (m.sort_at, m.id) {} (:date, :id)"
+    both = (_conversation(scope, place.format(sign), order) for sign, order in (("<", "DESC"), (">=", "ASC")))
+    found = connection.execute(text(" UNION ALL ".join(both)), values).all()
     before = [one for one in found if (one.date, one.id) < (message.date, message.id)]
-    after = found[len(before) :]
-    shown = [*reversed(before[:each]), message, *after[:each]]
-    return Around(shown, is_first=len(before) <= each, is_last=len(after) <= each)
+    after = found[len(before) :]  # the message itself, and what follows
+    return Around(
+        _shown_once([*before[:each], *after[: each + 1]], message.id),
+        earlier=before[each - 1].id if len(before) > each else None,
+        later=after[each].id if len(after) > each + 1 else None,
+    )
 
 
 def _conversation(scope: Scope, which: str, order: str) -> str:
     return (
-        f"(SELECT {_LIST_COLUMNS} FROM messages m WHERE {which} AND {scope.messages('m')}"  # noqa: S608
+        f"(SELECT {_LIST_COLUMNS}, m.canonical_sha256 FROM messages m WHERE {which} AND {scope.messages('m')}"  # noqa: S608
         f" ORDER BY m.sort_at {order}, m.id {order} LIMIT :most)"
     )
+
+
+def _shown_once(rows: Sequence[Any], asked: UUID) -> list[ThreadRow]:
+    """Variants of one mail in one row: that of the message that was asked for, or of the first."""
+    shown: dict[bytes, ThreadRow] = {}
+    for row in sorted(rows, key=lambda row: (row.id != asked, row.date, row.id)):
+        first = shown.get(row.canonical_sha256)
+        variant = ThreadRow(*(*row[:-1], ())) if first is None else replace(first, variants=(*first.variants, row.id))
+        shown[row.canonical_sha256] = variant
+    return sorted(shown.values(), key=lambda one: (one.date, one.id))
 
 
 def mailboxes(connection: Connection, scope: Scope, *, after: str = "", most: int = 100) -> list[MailboxRow]:

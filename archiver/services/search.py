@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, tzinfo
 from itertools import islice
 from typing import Any, Final
@@ -32,7 +32,7 @@ _ID_BATCH: Final = 1_000
 # Each of them with what the scope sees (Scope.messages, Scope.copies). A message without a copy in it is not seen.
 _ROWS = """
     SELECT m.id, encode(m.sha256, 'hex') AS sha256, m.sort_at, m.sender, m.sender_name, m.subject, m.size_bytes,
-        m.has_attachments, m.thread_id, m.search_state, k.copies
+        m.has_attachments, m.thread_id, m.search_state, m.canonical_sha256, k.copies
     FROM messages m, LATERAL (
         SELECT json_agg(json_build_object('mailbox', b.address, 'folder', c.folder, 'labels', c.labels)
                         ORDER BY b.address, c.folder, c.id) AS copies
@@ -50,7 +50,7 @@ _ADDRESSES = text("SELECT id, address FROM mailboxes WHERE id = ANY(:ids)")
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A message that was found, as far as this user may see it."""
+    """A message that was found, as far as this user may see it. Variants of one mail on one page are one hit."""
 
     id: UUID
     sha256: str
@@ -66,6 +66,9 @@ class Hit:
     thread_id: UUID | None
     search_state: str
     copies: tuple[Mapping[str, Any], ...]
+    """Of the message and of its variants, each place once."""
+    variants: tuple[UUID, ...]
+    """Messages that this page has found as well: the same mail, with other line ends or marks of a mail program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,8 @@ class Results:
     total_is_lower_bound: bool
     facets: Mapping[str, list[FacetValue]]
     not_searchable: NotSearchable
+    next_offset: int | None
+    """Where the next page begins, however few hits are left of this one; None on the last page."""
 
 
 class MailSearch:
@@ -114,12 +119,16 @@ class MailSearch:
         reader = Facets(self._asker, self._names, scope.mailboxes, zone, self._addresses)
         found = self._asker.page(searches, SORTS[sort], offset, limit, FIRST_LOOK, reader.attributes(facets))
         hits = self._hits(found.hits, scope)
+        end = offset + len(found.hits)
+        has_more = bool(found.hits) and end < found.counted.total
+        total = max(0, found.counted.total - (len(found.hits) - len(hits)))
         return Results(
             hits,
-            max(0, found.counted.total - (len(found.hits) - len(hits))),
+            max(total, end + 1) if has_more else total,  # who asks on until the total gets to the last page
             is_cut or found.counted.is_lower_bound,
             reader.read(facets, found.counted, searches),
             self.not_searchable(scope),
+            end if has_more else None,
         )
 
     def message_ids(
@@ -166,7 +175,12 @@ class MailSearch:
         with autocommit(self._engine) as connection:
             found_rows = connection.execute(text(_ROWS.format(seen=scope.copies())), values).all()
         rows = {str(row.id): row for row in found_rows}
-        return tuple(_hit(rows[one], snippet) for one, snippet in snippets.items() if one in rows)
+        hits: dict[bytes, Hit] = {}
+        for one, snippet in snippets.items():
+            if row := rows.get(one):
+                first = hits.get(row.canonical_sha256)
+                hits[row.canonical_sha256] = _hit(row, snippet) if first is None else _with_variant(first, row)
+        return tuple(hits.values())
 
     def _snippets(self, found: Sequence[tuple[Search, Mapping[str, Any]]]) -> dict[str, Snippet]:
         snippets = {hit["id"]: first_snippet(hit, has_text=search.finds_text) for search, hit in found}
@@ -214,4 +228,10 @@ def _hit(row: Any, snippet: Snippet) -> Hit:
         thread_id=row.thread_id,
         search_state=row.search_state,
         copies=tuple(row.copies),
+        variants=(),
     )
+
+
+def _with_variant(hit: Hit, row: Any) -> Hit:
+    copies = (*hit.copies, *(copy for copy in row.copies if copy not in hit.copies))
+    return replace(hit, copies=copies, variants=(*hit.variants, row.id))

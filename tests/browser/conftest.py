@@ -6,7 +6,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from email.message import EmailMessage
-from email.policy import SMTPUTF8
+from email.policy import SMTPUTF8, Policy
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 from archiver.services.sessions import csrf_token
 from tests.acceptance.conftest import Archiver, eventually
 from tests.browser.listener import Listener
-from tests.browser.mails import OWNER, hostile, mail, odd_mail, with_files
+from tests.browser.mails import OWNER, hostile, in_variants, mail, odd_mail, with_files
 
 ARTEFACTS = Path(__file__).parents[2] / "artefacts"
 PASSWORD = "correct horse battery"
@@ -66,8 +66,8 @@ class Site:
         assert answer.is_success, answer.text
         return answer.json() if answer.content else None
 
-    def hand_in(self, message: EmailMessage) -> str:
-        taken = self.ask("POST", "/messages", params={"mailbox": OWNER}, content=message.as_bytes(policy=SMTPUTF8))
+    def hand_in(self, message: EmailMessage, policy: Policy = SMTPUTF8) -> str:
+        taken = self.ask("POST", "/messages", params={"mailbox": OWNER}, content=message.as_bytes(policy=policy))
         self.ids[str(message["Subject"])] = taken["id"]
         return str(taken["id"])
 
@@ -114,6 +114,9 @@ def site(tmp_path_factory: pytest.TempPathFactory, away: Listener) -> Iterator[S
             site.hand_in(mail(300 + number, f"Hostile {name}", html=html))
         for message in (*odd_mail(), with_files()):
             site.hand_in(message)
+        for message in in_variants():
+            site.hand_in(message)
+            site.hand_in(message, SMTPUTF8.clone(linesep="\n"))
         site.wait_until_searchable()
         yield site
         site.client.close()

@@ -122,6 +122,16 @@ def with_files() -> EmailMessage:
     return message
 
 
+def in_variants() -> list[EmailMessage]:
+    """A letter and its answer, which are handed in with other line ends once more. From elsewhere, and not among the newest:
+    bars, and totals of other pages, count each variant."""
+    answer = {"In_Reply_To": "<150@partner.example>"}
+    return [
+        mail(150, "The okapi has arrived", text="It is shy.", sender="Bo Berg <bo@zoo.example>"),
+        mail(151, "Re: The okapi has arrived", text="Give it an acacia.", sender="Cleo Cruz <cleo@zoo.example>", **answer),
+    ]
+
+
 def one_page_pdf(words: str) -> bytes:
     content = f"BT /F1 24 Tf 72 720 Td ({words}) Tj ET".encode()
     objects = [

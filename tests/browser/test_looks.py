@@ -22,6 +22,8 @@ _PATHS = {
     "html": "/messages/{Hostile pixel}",
     "source-text": "/messages/{Zephyr plans and pictures}/source",
     "file-text": "/messages/{Zephyr plans and pictures}/files/2/text",
+    "found-variants": "/?q=okapi",
+    "variants": "/messages/{Re: The okapi}",
     "thread": "/messages/{Re: The long conversation}",
     "rtl": "/messages/{رسالة من اليمين إلى اليسار}",
     "long-subject": "/messages/{Unbroken}",

@@ -86,6 +86,25 @@ def test_a_conversation_is_walked_through(page: Page, site: Site) -> None:
     expect(reading.locator(".quoted")).to_contain_text("what was said")
 
 
+def test_variants_of_a_mail_are_one_row_and_lead_to_each_other(page: Page) -> None:
+    page.goto("/?q=okapi&sort=oldest")
+    rows, reading = page.locator(".hit > a"), page.locator("#reading")
+    expect(page.locator("#total")).to_have_text("2 messages")
+    expect(rows.locator(".variants")).to_have_text(["2 variants", "2 variants"])
+    rows.nth(0).click()
+    expect(reading.locator("summary", has_text="Conversation")).to_have_text("Conversation with 2 messages")
+    expect(reading.locator("ol.thread a")).to_contain_text(["2 variants", "2 variants"])
+    other = reading.locator("ul.thread a")
+    wanted = other.get_attribute("data-id") or ""
+    assert wanted not in [row.get_attribute("data-id") for row in rows.all()]
+    other.click()
+    expect(reading.locator("article")).to_have_attribute("data-id", wanted)
+    expect(reading.locator("ol.thread a[aria-current]")).to_have_attribute("data-id", wanted)
+    expect(rows.nth(0)).to_have_attribute("aria-current", "true")
+    page.keyboard.press("j")
+    expect(rows.nth(1)).to_be_focused()
+
+
 def test_somebody_else_s_message_is_not_there(page: Page) -> None:
     page.goto("/messages/00000000-0000-4000-8000-000000000000")
     expect(page.get_by_role("heading")).to_have_text("There is no such page")

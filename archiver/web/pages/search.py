@@ -188,7 +188,7 @@ def _pages(query: str, sort: str, page: int, results: Results | None) -> dict[st
     last = first + len(results.hits)
     return {
         "before": link(query, sort, page - 1) if page > 1 else None,
-        "after": link(query, sort, page + 1) if last < results.total else None,
+        "after": link(query, sort, page + 1) if results.next_offset is not None else None,
         "first": first + 1 if results.hits else 0,
         "last": last,
     }

@@ -108,7 +108,7 @@ async function read(link) {
   reading?.abort();
   reading = new AbortController();
   $$(".hit a[aria-current]").forEach((one) => one.removeAttribute("aria-current"));
-  const row = $(`.hit a[data-id="${link.dataset.id}"]`);
+  const row = $(`.hit a[data-id="${link.dataset.id}"], .hit a[data-variants~="${link.dataset.id}"]`);
   row?.setAttribute("aria-current", "true");
   const url = new URL(link.href);
   url.searchParams.set("part", "pane");

@@ -185,3 +185,8 @@ def mail(
         for name, kind in files
     )
     return (head + f"Content-Type: multipart/mixed; boundary=x\r\n\r\n--x\r\n{text}{parts}--x--\r\n").encode()
+
+
+def in_mbox(raw: bytes) -> bytes:
+    """The same mail as Thunderbird keeps it: a variant."""
+    return b"X-Mozilla-Status: 0001\nX-Mozilla-Status2: 00000000\n" + raw.replace(b"\r\n", b"\n")

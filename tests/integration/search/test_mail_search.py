@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 
 import meilisearch
 import pytest
-from mail_world import MailWorld, Place, mail, make_world
+from mail_world import MailWorld, Place, in_mbox, mail, make_world
 from sqlalchemy import Engine, text
 
 from archiver.errors import UsageError
@@ -142,6 +142,59 @@ def test_newest_and_oldest_are_strict_and_pages_reach_the_end(world: MailWorld) 
             if sort != "best":
                 assert dates == sorted(dates, reverse=sort == "newest")
         assert set(world.search.message_ids(query)) == set(world.kept)
+
+
+def test_variants_of_one_mail_are_one_hit(world: MailWorld) -> None:
+    raw = mail("Lunch", "noon")
+    both = world.add([(raw, [Place(ALICE, "INBOX", ("Work",)), Place(BOB)]), (in_mbox(raw), [Place(ALICE, "Old"), Place(BOB)])])
+    other, *_ = world.add([(mail("Lunch", "noon!"), [Place(ALICE)])])
+    for sort in ("newest", "oldest", "best"):
+        results = world.search.search("noon", sort=sort)
+        assert (results.total, len(results.hits), results.next_offset) == (2, 2, None)
+        (hit,) = (hit for hit in results.hits if hit.id != other)
+        assert {hit.id, *hit.variants} == set(both)
+        places = [(copy["mailbox"], copy["folder"], *copy["labels"]) for copy in hit.copies]
+        assert sorted(places) == [(ALICE, "INBOX", "Work"), (ALICE, "Old"), (BOB, "INBOX")]
+    (found_one,) = world.search.search('"noon" in:old').hits
+    assert (found_one.id, found_one.variants) == (both[1], ()), "what is not found is not named"
+    assert set(world.search.message_ids("noon")) == {*both, other}, "stored each, exported and deleted each"
+
+
+def test_nobody_learns_of_a_variant_that_only_others_may_see(world: MailWorld) -> None:
+    raw = mail("Lunch", "noon")
+    mine, theirs = world.add([(raw, [Place(ALICE)]), (in_mbox(raw), [Place(BOB)])])
+    for address, seen in ((ALICE, mine), (BOB, theirs)):
+        results = world.search.search("noon", Scope(frozenset({world.mailboxes[address]})))
+        (hit,) = results.hits
+        assert (results.total, hit.id, hit.variants) == (1, seen, ())
+        assert [copy["mailbox"] for copy in hit.copies] == [address]
+
+
+def test_a_variant_beyond_the_page_is_shown_there(world: MailWorld) -> None:
+    """However somebody asks on: every message is shown, or named by the one that is shown in its place."""
+    start = datetime(2024, 1, 1, tzinfo=UTC)
+    mails = [mail(f"Number {number}", "common", at=start + timedelta(hours=number)) for number in range(9)]
+    world.add([(one, [Place(ALICE)]) for raw in mails for one in (raw, in_mbox(raw))])
+    world.add([(mail("Last", "common", at=start - timedelta(days=1)), [Place(ALICE)])])
+    for sort, limit in ((sort, limit) for sort in ("newest", "oldest", "best") for limit in (1, 2, 3, 4, 5, 7, 18, 19, 20)):
+        for stop_at_total in (True, False):
+            offset, seen = 0, list[UUID]()
+            while True:
+                page = world.search.search("common", sort=sort, offset=offset, limit=limit)
+                named = [one for hit in page.hits for one in (hit.id, *hit.variants)]
+                assert len(named) == min(limit, 19 - offset)
+                seen += named
+                assert page.next_offset == (offset + limit if offset + limit < 19 else None)
+                offset += limit
+                if offset >= page.total if stop_at_total else page.next_offset is None:
+                    break
+            assert len(seen) == len(set(seen)), (sort, limit)
+            assert set(seen) == set(world.kept), (sort, limit)
+    (everything,) = {world.search.search("common", sort=sort, limit=20).total for sort in ("newest", "oldest", "best")}
+    assert everything == 10
+    first, second = (world.search.search("common", offset=offset, limit=3).hits for offset in (0, 3))
+    assert [(hit.subject.text, len(hit.variants)) for hit in first] == [("Number 8", 1), ("Number 7", 0)]
+    assert [(hit.subject.text, len(hit.variants)) for hit in second] == [("Number 7", 0), ("Number 6", 1)]
 
 
 def test_listing_by_date_survives_many_equal_dates(world: MailWorld, monkeypatch: pytest.MonkeyPatch) -> None:

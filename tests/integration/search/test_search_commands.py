@@ -16,9 +16,9 @@ from typing import Any
 
 import meilisearch
 import pytest
-from mail_world import mail
+from mail_world import in_mbox, mail
 from search_process import finished
-from sqlalchemy import Engine
+from sqlalchemy import Engine, text
 
 from archiver.mail.message import read_message
 from archiver.models import message_uuid
@@ -33,6 +33,7 @@ MAILS = [
     mail("Invoice 2", "The second total", sender="bob@example.org", at=datetime(2024, 2, 1, tzinfo=UTC)),
     mail("Lunch", "At noon", at=datetime(2024, 3, 1, tzinfo=UTC)),
 ]
+MAILS.append(in_mbox(MAILS[0]))
 
 
 @pytest.fixture
@@ -91,16 +92,26 @@ class Archiver:
         return json.loads(done.stdout)
 
 
-def test_a_search_and_what_can_be_done_with_it(archiver: Archiver, tmp_path: Path) -> None:
+def test_a_search_and_what_can_be_done_with_it(archiver: Archiver, engine: Engine, tmp_path: Path) -> None:
     found = archiver.json("search", "total", "--facets")
     assert (found["total"], found["total_is_lower_bound"]) == (2, False)
     assert [hit["subject"] for hit in found["hits"]] == ["Invoice 2", "Invoice 1"]
     first = found["hits"][1]
-    assert (first["from"], first["sha256"]) == ("alice@corp.com", hashlib.sha256(MAILS[0]).hexdigest())
+    variants = {str(message_uuid(hashlib.sha256(raw).digest())) for raw in (MAILS[0], MAILS[3])}
+    assert (first["from"], {first["id"], *first["variants"]}) == ("alice@corp.com", variants)
     assert [first["snippet"][start:end] for start, end in first["marks"]] == ["total"]
-    assert found["not_searchable"] == {"messages": 3, "states": {"pending": 3}, "reasons": {}}
-    assert found["facets"]["sender"] == [{"value": "alice@corp.com", "count": 1}, {"value": "bob@example.org", "count": 1}]
-    assert [hit["subject"] for hit in archiver.json("search", "total", "--limit", "1", "--page", "2")["hits"]] == ["Invoice 1"]
+    assert found["not_searchable"] == {"messages": 4, "states": {"pending": 4}, "reasons": {}}
+    assert found["facets"]["sender"] == [{"value": "alice@corp.com", "count": 2}, {"value": "bob@example.org", "count": 1}]
+    for page, more in ((2, 3), (3, None)):  # one variant is on another page, and shown there
+        found = archiver.json("search", "total", "--limit", "1", "--page", str(page))
+        assert ([hit["subject"] for hit in found["hits"]], found["next_page"]) == (["Invoice 1"], more)
+    assert f"also archived as {first['variants'][0]}" in archiver.run("search", "first").stdout
+    with engine.begin() as connection:
+        connection.execute(
+            text("UPDATE messages SET thread_id = :id WHERE id = ANY(:ids)"), {"id": first["id"], "ids": [*variants]}
+        )
+    assert archiver.json("show", first["id"])["variants"] == first["variants"]
+    assert f"variant      {first['variants'][0]}" in archiver.run("show", first["id"]).stdout
 
     shown = archiver.run("search", "from:bob")
     assert shown.returncode == 0
@@ -109,9 +120,9 @@ def test_a_search_and_what_can_be_done_with_it(archiver: Archiver, tmp_path: Pat
     assert "1 message(s)" in shown.stderr
 
     exported = archiver.json("export", "subject:invoice", "-o", str(tmp_path / "out.zip"))
-    assert exported["messages"] == 2
+    assert exported["messages"] == 3
     with zipfile.ZipFile(tmp_path / "out.zip") as file:
-        assert sorted(file.read(name) for name in file.namelist() if name.endswith(".eml")) == sorted(MAILS[:2])
+        assert sorted(file.read(name) for name in file.namelist() if name.endswith(".eml")) == sorted([*MAILS[:2], MAILS[3]])
 
     assert archiver.json("delete", "noon", "--reason", "over", "--yes") == {"copies": 1, "messages": 1}
     assert archiver.run("show", str(message_uuid(hashlib.sha256(MAILS[2]).digest()))).returncode == 2
