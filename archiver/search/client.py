@@ -8,7 +8,7 @@ from typing import Any
 import meilisearch
 import requests
 from meilisearch._httprequests import HttpRequests
-from meilisearch.errors import MeilisearchError
+from meilisearch.errors import MeilisearchCommunicationError, MeilisearchError
 
 from archiver.config import Settings
 from archiver.errors import ConfigError, NotReady
@@ -39,7 +39,10 @@ class _KeptOpen(HttpRequests):
         self._session.trust_env = False
 
     def send_request(self, http_method: Callable[..., Any], path: str, *given: Any, **more: Any) -> Any:
-        return super().send_request(getattr(self._session, http_method.__name__), path, *given, **more)
+        try:
+            return super().send_request(getattr(self._session, http_method.__name__), path, *given, **more)
+        except requests.RequestException as error:  # an answer that broke off, which the client does not expect
+            raise MeilisearchCommunicationError(str(error)) from error
 
 
 def search_version(settings: Settings) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 import meilisearch
 import orjson
+import requests
 from meilisearch.errors import MeilisearchApiError, MeilisearchError
 
 from archiver.config import Settings
@@ -189,7 +190,7 @@ def _told(what: str) -> Iterator[None]:
         if error.status_code >= 500 or error.status_code in _NOT_OURS:
             raise SearchUnavailable(problem) from error
         raise Refused(problem) from error
-    except MeilisearchError as error:
+    except (MeilisearchError, requests.RequestException) as error:  # the library passes on that an answer broke off
         raise SearchUnavailable(f"the search server does not answer: {str(error).splitlines()[0]}") from error
 
 

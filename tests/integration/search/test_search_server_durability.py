@@ -92,7 +92,7 @@ class Sender:
                 self._add(client, turn)
                 if self.chance.random() < 0.2:
                     self._remove(client)
-        except MeilisearchError:
+        except (MeilisearchError, requests.RequestException):
             return
 
     def _add(self, client: meilisearch.Client, turn: int) -> None:
