@@ -48,14 +48,17 @@ def open_announcements(engine: Engine, job: IndexEmailBatch) -> Announcements:
 def answer(engine: Engine, job: IndexEmailBatch, answered: Announcements, *, goes_on: bool) -> None:
     """After everything that could be leased is done, or with `goes_on`, when it is another's turn.
 
-    What another process has leased is looked after once its lease has ended: it may have died.
+    What another process has leased is looked after once its lease has ended: it may have died. If it was reading attachments,
+    the document is behind since, and its body comes first.
     """
     with engine.begin() as connection:
         connection.execute(_CLOSE, {"ids": answered.ids})
         if goes_on:
             announce_once(connection, job)
-        elif connection.execute(_IS_LEFT[job.stage]).scalar():
-            announce_once(connection, job, after_seconds=indexing_sql.LEASE_SECONDS + 1)
+            return
+        for due in {job, BODY}:
+            if connection.execute(_IS_LEFT[due.stage]).scalar():
+                announce_once(connection, due, after_seconds=indexing_sql.LEASE_SECONDS + 1)
 
 
 def ask_for_attachments(engine: Engine) -> None:

@@ -57,7 +57,7 @@ def connect(settings: ImapSettings, sink: Sink) -> Wire:
         raise throttling("", text) or Unavailable(f"{where} does not let us in: {one_line(text)}") from error
     client._imap.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     greeting = client.welcome if isinstance(client.welcome, bytes) else b""
-    wire = Wire(client._imap.sock, _reader(client._imap.file), frozenset(), sink, greeting.decode("latin-1"))
+    wire = Wire(client._imap.sock, reader(client._imap.file), frozenset(), sink, greeting.decode("latin-1"))
     wire.capabilities = _capabilities(greeting) if settings.tls != "starttls" else frozenset()
     if not wire.capabilities:
         wire.capabilities = _ask_capabilities(wire)
@@ -166,20 +166,29 @@ def _text(error: Exception) -> str:
     return first.decode("utf-8", "replace") if isinstance(first, bytes) else str(first)
 
 
-def _reader(file: BinaryIO) -> BinaryIO:
-    """What imaplib has buffered comes first; then in larger pieces than it would read."""
+def reader(file: io.BufferedReader) -> BinaryIO:
+    """What imaplib has read ahead comes first; then in larger pieces than it would read."""
     return io.BufferedReader(_Through(file), _BUFFER_BYTES)
 
 
 class _Through(io.RawIOBase):
-    def __init__(self, file: BinaryIO) -> None:
+    """Goes past imaplib's buffer as soon as that is empty. Its `readinto1` hands over what it holds only after it has asked the
+    socket once more: at the end of an answer, that is to wait for a server that waits for us."""
+
+    def __init__(self, file: io.BufferedReader) -> None:
         self._file = file
+        self._is_empty = False
 
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        return int(self._file.readinto1(buffer))  # type: ignore[attr-defined]
+    def readinto(self, buffer: memoryview) -> int | None:  # type: ignore[override]
+        if self._is_empty:
+            return self._file.raw.readinto(buffer)
+        ahead = self._file.read1(len(buffer))  # all of it, for ours is the larger buffer
+        self._is_empty = True
+        buffer[: len(ahead)] = ahead
+        return len(ahead)
 
     def close(self) -> None:
         self._file.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import threading
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from dataclasses import dataclass, field
 from connectors.base import Context
 from connectors.errors import ConnectorError, StateLost, Throttled, Unavailable
 from connectors.imap.folders import Folder, Status, list_folders
-from connectors.imap.trouble import Broken, Dropped, FolderClosed, FolderGone, Refused, throttling
+from connectors.imap.trouble import Broken, Dropped, FolderClosed, FolderGone, Refused, one_line, throttling
 from connectors.imap.uids import Uids
 from connectors.imap.wire import Response, Wire, quoted
 
@@ -22,6 +23,8 @@ _NO_SUCH = re.compile(r"not exist|doesn.t exist|no such|unknown (?:mailbox|folde
 _CODE = re.compile(rb"OK \[(UIDVALIDITY|UIDNEXT|HIGHESTMODSEQ) (\d{1,19})\]", re.IGNORECASE)
 _ALL = re.compile(rb" ALL ([\d:,]+)", re.IGNORECASE)
 _EXISTS = re.compile(rb"(\d{1,10}) EXISTS", re.IGNORECASE)
+
+log = logging.getLogger("connectors.imap")
 
 
 @dataclass(slots=True)
@@ -113,6 +116,7 @@ class Session:
         if pause is not None:
             raise pause from dropped
         self._drops += 1
+        log.warning("imap_connection_lost drops=%d received=%d reason=%s", self._drops, self.received, one_line(str(dropped)))
         self._barren = self._barren + 1 if self.received == self._received_before else 0
         self._received_before = self.received
         if self._barren >= _BARREN_DROPS:

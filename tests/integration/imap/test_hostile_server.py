@@ -302,11 +302,12 @@ def test_rubbish_is_an_error_of_ours(command: str, answer: bytes) -> None:
 
 
 @pytest.mark.parametrize("command", ["LIST", "EXAMINE", "SEARCH", "FETCH"])
-def test_a_server_that_says_nothing_is_given_up(command: str) -> None:
+def test_a_server_that_says_nothing_is_given_up(command: str, caplog: pytest.LogCaptureFixture) -> None:
     script = Script({"INBOX": mails(1, 2)}, silent_on=command)
     with connected(script, timeout_seconds=0.2) as connector, pytest.raises(Unavailable, match="silent"):
         everything(connector)
     script.released.set()
+    assert "imap_connection_lost drops=1 received=0 reason=the server keeps silent" in caplog.text
 
 
 def test_gmail_gives_each_message_once_with_its_labels() -> None:

@@ -48,6 +48,11 @@ class IndexWorld(World):
     def index(self, batch: int = 500) -> Counts:
         return self.indexer(batch).run()
 
+    def end_leases(self) -> None:
+        """As if whoever holds them had not been heard of for long."""
+        with self.engine.begin() as connection:
+            connection.exec_driver_sql("UPDATE index_leases SET until = now() - interval '1 second'")
+
     def read_attachments(self) -> Counts:
         with Extractor(processes=2) as extractor:
             texts = AttachmentTexts(self.engine, self.archive, self.server, extractor, self.folder.parent / "scratch")

@@ -215,12 +215,76 @@ def test_who_has_lost_a_lease_makes_the_document_due_again(at: IndexWorld) -> No
     slow = at.indexer()
     lease = slow.lease()
     assert lease is not None
-    with at.engine.begin() as connection:
-        connection.exec_driver_sql("UPDATE index_leases SET until = now() - interval '1 second'")
+    at.end_leases()
     at.index()
     slow.index(lease, lambda unread: None)  # writes over a document that may have been a newer one
     assert at.index().indexed == 1
     at.assert_agrees()
+
+
+def test_an_ended_lease_is_its_holders_until_somebody_drops_it(at: IndexWorld) -> None:
+    at.index()
+    at.put(mail(1), mail(2))
+    late = at.indexer()
+    lease = late.lease()
+    assert lease is not None
+    at.end_leases()
+    assert late.index(lease, lambda unread: None).indexed == 2
+    at.assert_agrees()
+    assert at.index().indexed == 0
+
+
+def test_messages_of_an_ended_lease_go_to_the_next_one_whoever_is_done_first(at: IndexWorld) -> None:
+    at.index()
+    at.put(*(mail(number) for number in range(3)))
+    late, second = at.indexer(), at.indexer()
+    lost = late.lease()
+    assert lost is not None
+    assert second.lease() is None
+    at.end_leases()
+    taken = second.lease()
+    assert taken is not None
+    assert taken.ids == lost.ids
+    lost.renewed = 0.0  # it renews what is another's by now
+    late.index(lost, lambda unread: None)
+    assert at.indexer().lease() is None, "they are leased, and due once more when that is over"
+    assert second.index(taken, lambda unread: None).indexed == 3
+    assert at.index().indexed == 3
+    at.assert_agrees()
+    assert at.value("SELECT count(*) FROM index_leases") == 0
+    assert at.index().indexed == 0
+
+
+def test_attachments_of_an_ended_lease_are_read_by_the_next_one_and_once(at: IndexWorld) -> None:
+    office = with_file(1, word_file("the walrus in the file"), "letter.docx", "application/msword")
+    at.put(office)
+    at.index()
+    late = at.indexer()
+    lease = late.lease_unread(10, 0, 1 << 40)
+    assert lease is not None
+    at.end_leases()
+    assert at.index().waiting == 1
+    assert at.read_attachments().indexed == 1
+    late.index(lease, lambda unread: pytest.fail("they have been read"))
+    assert at.index().indexed == 1
+    at.assert_agrees()
+    assert at.find("walrus") == {id_of(office)}
+    assert at.value("SELECT search_state FROM messages") == "full"
+    assert at.value("SELECT count(*) FROM message_attachments") == 1
+    assert at.value("SELECT count(*) FROM objects WHERE kind = 'text'") == 1
+    assert at.value("SELECT count(*) FROM index_leases") == 0
+
+
+def test_a_message_whose_attachments_nobody_goes_on_reading_is_seen_to_by_both_stages(at: IndexWorld) -> None:
+    """Its document is behind since it was leased."""
+    at.put(with_file(1, word_file("walrus"), "letter.docx", "application/msword"))
+    at.index()
+    index_jobs.answer(at.engine, index_jobs.BODY, index_jobs.open_announcements(at.engine, index_jobs.BODY), goes_on=False)
+    assert at.indexer().lease_unread(10, 0, 1 << 40) is not None
+    announced = index_jobs.open_announcements(at.engine, index_jobs.ATTACHMENTS)
+    index_jobs.answer(at.engine, index_jobs.ATTACHMENTS, announced, goes_on=False)
+    due = at.rows("SELECT coalesce(payload->'data'->>'stage', 'body') AS stage FROM outbox WHERE available_at > now()")
+    assert sorted(row.stage for row in due) == [index_jobs.ATTACHMENTS.stage, index_jobs.BODY.stage]
 
 
 def test_leases_follow_the_packs(at: IndexWorld) -> None:

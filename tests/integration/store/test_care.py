@@ -1,8 +1,10 @@
 """Care of the archive: verify finds what is broken, rebuild brings everything back, compaction and deletion lose nothing."""
 
 import hashlib
+import multiprocessing
 import os
 import random
+import sys
 import threading
 import time
 import zipfile
@@ -142,6 +144,35 @@ def test_several_processes_find_what_one_finds(world: World, full: bool, monkeyp
         assert one == several
         assert len(one.problems) >= len(places)
         world.archive.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere one process verifies")
+@pytest.mark.parametrize(("stretch_bytes", "verified"), [(1, 0), (4 << 20, 1)])
+def test_a_verification_that_loses_a_process_has_verified_only_what_was_read(
+    world: World, stretch_bytes: int, verified: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two packs: killed when one of many stretches of the first was read, and when all of it was."""
+    monkeypatch.setattr("archiver.services.verify_stretch.STRETCH_BYTES", stretch_bytes)
+    world.limit_bytes = 40_000
+    fill(world)
+    whole, started = verify(world.engine, world.archive, full=True, processes=1), world.value("SELECT now()")
+
+    def kill_one(done: int, total: int) -> None:
+        """And waits until that was noticed: the others are ended, too."""
+        children = multiprocessing.active_children()
+        if children:
+            children[0].kill()
+        deadline = time.monotonic() + 20
+        while any(child.is_alive() for child in children):
+            assert time.monotonic() < deadline, "the others go on"
+            time.sleep(0.01)
+
+    with pytest.raises(StoreUnavailable, match=r"a process that read the packs was ended; begin again"):
+        verify(world.engine, world.archive, full=True, progress=kill_one, processes=2)
+    assert world.value("SELECT count(*) FROM packs WHERE verified_at > :started", started=started) == verified
+    rest = verify(world.engine, world.archive, full=True, since=started, processes=2)
+    assert (rest.packs, rest.packs_skipped, rest.problems) == (2 - verified, verified, [])
+    assert (rest.frames == whole.frames) is (verified == 0)
 
 
 def test_lost_packs_dictionaries_and_objects_are_named(world: World) -> None:

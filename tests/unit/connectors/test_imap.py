@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
@@ -16,6 +17,7 @@ from connectors.imap.accounts import accounts
 from connectors.imap.fetching import chosen_ids
 from connectors.imap.folders import Status, decoded, encoded
 from connectors.imap.keys import id_key, parse_key, uid_key
+from connectors.imap.login import reader
 from connectors.imap.parse import date, values
 from connectors.imap.place import Place, read_place, state_key
 from connectors.imap.roles import roles
@@ -148,6 +150,41 @@ def test_no_line_break_gets_into_a_command() -> None:
     assert quoted('a"b\\c') == b'"a\\"b\\\\c"'
     with pytest.raises(ValueError):
         quoted("a\r\nDELETE INBOX")
+
+
+class _Line(io.RawIOBase):
+    """What a server has sent, in the pieces in which a socket gives it. To ask for more than that is to wait for ever."""
+
+    def __init__(self) -> None:
+        self.pieces: list[bytes] = []
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        assert self.pieces, "it waits for more, and has not given what it has"
+        piece = self.pieces.pop(0)
+        self.pieces[:0] = filter(None, [piece[len(buffer) :]])
+        taken = min(len(piece), len(buffer))
+        buffer[:taken] = piece[:taken]
+        return taken
+
+
+@pytest.mark.parametrize("more", [b"", b"* CAPABILITY\r\n"], ids=["greeting alone", "greeting and more"])
+@pytest.mark.parametrize("piece_bytes", [1_000, 16_408, 65_483, 262_144, 1 << 20])
+def test_what_has_come_is_given_without_waiting_for_more(more: bytes, piece_bytes: int) -> None:
+    """However the line cuts it into pieces."""
+    for message_bytes in (300, 8_191, 262_140, 262_144, 700_000):
+        line, message, end = _Line(), b"x" * message_bytes, b")\r\na0 OK done\r\n"
+        file = io.BufferedReader(line)
+        line.pieces = [b"* OK hello\r\n" + more]
+        assert file.readline() == b"* OK hello\r\n"  # by imaplib, and whatever comes with it lies in its buffer
+        ours = reader(file)
+        if more:
+            assert ours.readline() == more
+        for _ in range(2):
+            line.pieces = [(message + end)[at : at + piece_bytes] for at in range(0, message_bytes + len(end), piece_bytes)]
+            assert (ours.read(message_bytes), ours.readline() + ours.readline()) == (message, end)
 
 
 @pytest.mark.parametrize("said", ["[OVERQUOTA] x", "[THROTTLED] x", "Too many simultaneous connections", "please slow down"])
