@@ -37,6 +37,7 @@ from archiver.services.rebuild import rebuild
 from archiver.services.verify import verify
 from archiver.stack.folder import DataFolder
 from archiver.stack.postgres import EmbeddedPostgres
+from archiver.stack.ready import notify_ready
 from archiver.store.archive import Archive
 from archiver.store.dictionaries import Trainer
 from archiver.store.keys import PackKeys
@@ -51,6 +52,7 @@ BATCH = 200
 def main() -> None:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     load()
+    notify_ready()  # collects garbage as rarely as our processes do
     with tempfile.TemporaryDirectory(prefix="archiver-bench-") as folder, server(Path(folder)) as postgres:
         bench = corpus_messages()
         if bench:
