@@ -17,7 +17,8 @@ class Remembered(Generic[V]):
     """Holds a value 20 times as long as it took to make: counting never takes more than a twentieth of the time.
 
     In a small archive everything is as good as new; where counting takes a minute, the figures are up to 20 minutes old. Those
-    who ask for the same thing at once wait for one of them. Safe to use from several threads.
+    who ask for the same thing at once get the last value while one of them makes the next; for the first one they wait. Safe to
+    use from several threads.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -32,12 +33,23 @@ class Remembered(Generic[V]):
                 self._made.clear()
                 self._making.clear()
             making = self._making.setdefault(key, threading.Lock())
-        with making:
-            started = self._clock()
-            until, value = self._made.get(key, (0.0, None))
-            if value is not None and started < until:
-                return value
-            value = make()
-            ended = self._clock()
+            known = self._made.get(key)
+        if known is not None and (self._clock() < known[0] or not making.acquire(blocking=False)):
+            return known[1]
+        if known is None:
+            making.acquire()
+        try:
+            return self._make(key, make)
+        finally:
+            making.release()
+
+    def _make(self, key: Hashable, make: Callable[[], V]) -> V:
+        started = self._clock()
+        known = self._made.get(key)
+        if known is not None and started < known[0]:  # by the one that we waited for
+            return known[1]
+        value = make()
+        ended = self._clock()
+        if value is not None:  # nothing is worth no holding
             self._made[key] = ended + _TIMES_AS_LONG * (ended - started), value
-            return value
+        return value

@@ -92,7 +92,7 @@ def create_app(settings: Settings) -> FastAPI:
         metrics.parts(parts)
         metrics.jobs(*job_figures(settings))
         answers = any(part.ok for part in parts if part.part == "postgres")
-        if answers and (found := index_figures(context.engine)):
+        if answers and (found := context.counted.get("index", lambda: index_figures(context.engine))):
             metrics.index(found)
         return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)
 

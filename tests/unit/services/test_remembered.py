@@ -33,7 +33,8 @@ def test_a_value_is_held_20_times_as_long_as_it_took() -> None:
 
 
 def test_a_failure_is_not_remembered() -> None:
-    remembered: Remembered[int] = Remembered()
+    remembered: Remembered[int | None] = Remembered(Clock())
+    assert remembered.get("a", lambda: None) is None
     with pytest.raises(ZeroDivisionError):
         remembered.get("a", lambda: 1 // 0)
     assert remembered.get("a", lambda: 5) == 5
@@ -56,6 +57,27 @@ def test_many_who_ask_at_once_wait_for_one() -> None:
     for thread in threads:
         thread.join(10)
     assert found == [0] * 5
+
+
+def test_while_one_makes_the_next_value_the_others_get_the_last() -> None:
+    clock = Clock()
+    remembered: Remembered[str] = Remembered(clock)
+    assert remembered.get("a", lambda: "old") == "old"
+    clock.now += 1
+    begun, may_end, found = threading.Event(), threading.Event(), []
+
+    def make() -> str:
+        begun.set()
+        may_end.wait(10)
+        return "new"
+
+    thread = threading.Thread(target=lambda: found.append(remembered.get("a", make)))
+    thread.start()
+    assert begun.wait(10)
+    assert remembered.get("a", lambda: "never") == "old"
+    may_end.set()
+    thread.join(10)
+    assert found == ["new"]
 
 
 def test_it_does_not_grow_for_ever() -> None:
