@@ -108,9 +108,18 @@ class Engine:
         if threads > self._threads:
             self.rest()
         if self._writer is None:
-            self._writer = self._index.writer(WRITER_BYTES, threads)
+            self._writer = self._new_writer(threads)
             self._threads = threads
         return Transaction(self, self._writer)
+
+    def _new_writer(self, threads: int) -> tantivy.IndexWriter:
+        writer = self._index.writer(WRITER_BYTES, threads)
+        # A process that was killed may have left files of the names that come next, and Tantivy writes none twice.
+        writer.garbage_collect_files()
+        # Tantivy counts operations on from the last commit, whose own number the first one gets again; a merge that begins with
+        # the writer then takes segments which that commit has changed to know it already. So the first one removes nothing.
+        writer.delete_documents_by_term("id", "")
+        return writer
 
     def next_sequence(self) -> int:
         self._next_sequence += 1

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import meilisearch
+import orjson
 import pytest
 import requests
 from meilisearch.errors import MeilisearchApiError, MeilisearchError
@@ -142,6 +143,29 @@ def test_kill_at_any_moment_loses_nothing_that_was_accepted(start: Callable[...,
     assert len(sender.expected) > 100
     assert sender.succeeded
     assert server.stop() == 0
+
+
+def test_files_that_a_killed_process_left_are_in_nobodys_way(start: Callable[..., SearchProcess], data: Path) -> None:
+    """Of a commit that was cut off: Tantivy names its files by a number that comes again."""
+    server = start()
+    finished(server.client, server.client.index("mail").add_documents([{"id": one, "round": 1} for one in range(10)]))
+    assert server.stop() == 0
+    files = next((data / "indexes").iterdir()) / "index"
+    meta, managed = (orjson.loads((files / name).read_bytes()) for name in ("meta.json", ".managed.json"))
+    left = [
+        f"{segment['segment_id'].replace('-', '')}.{number}.del"
+        for segment in meta["segments"]
+        for number in range(meta["opstamp"], meta["opstamp"] + 50)
+    ]
+    for name in left:
+        (files / name).write_bytes(b"half a file")
+    (files / ".managed.json").write_bytes(orjson.dumps(managed + left))
+    again = start()
+    finished(again.client, again.client.index("mail").add_documents([{"id": 1, "round": 2}]))
+    assert {one: document["round"] for one, document in stored(again.client).items()} == {**dict.fromkeys(range(10), 1), 1: 2}
+    assert again.client.index("mail").get_stats().number_of_documents == 10
+    assert again.stop() == 0
+    assert len([name for name in left if (files / name).exists()]) <= 1  # one is new
 
 
 def test_kill_while_settings_rebuild_the_index(start: Callable[..., SearchProcess], data: Path) -> None:

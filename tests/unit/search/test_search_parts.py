@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -194,3 +196,39 @@ def test_all_threads_help_when_much_is_waiting_and_nothing_is_lost(tmp_path: Pat
     engine.rest()
     assert engine.snapshot().get("0-0") == {"id": "0-0", "text": "a word"}
     assert engine.snapshot().get("3-49") == {"id": "3-49", "text": "a word"}
+
+
+_EIGHT_COMMITS = """
+import os, sys
+from pathlib import Path
+from archiver.search.embedded.engine import Engine
+from archiver.search.embedded.plan import Plan
+from archiver.search.embedded.rows import Attributes
+from archiver.search.embedded.settings import full_settings
+
+engine = Engine.create(Path(sys.argv[1]), Plan.of(full_settings({})), Attributes([], set(), []))
+for turn in range(8):
+    transaction = engine.begin()
+    for number in range(20):
+        transaction.put(f"{turn}-{number}", {"id": f"{turn}-{number}"})
+    if turn == 7:
+        transaction.put("3-0", {"id": "3-0", "is": "new"})
+    transaction.commit()
+os._exit(0)  # before they are merged
+"""
+
+
+def test_the_first_change_after_a_kill_is_not_lost_in_a_merge(tmp_path: Path) -> None:
+    """The last commit has removed something from a segment, and the next one removes another thing from it."""
+    folder = tmp_path / "index"
+    subprocess.run([sys.executable, "-c", _EIGHT_COMMITS, str(folder)], check=True)
+    engine = Engine.open(folder, Attributes([], set(), []))
+    assert engine.snapshot().searcher.num_segments == 8
+    transaction = engine.begin()
+    transaction.put("3-1", {"id": "3-1", "is": "new"})
+    transaction.commit()
+    del transaction
+    engine.rest()
+    assert engine.snapshot().searcher.num_segments < 8, "they are merged by now"
+    assert engine.snapshot().searcher.num_docs == 160
+    assert engine.snapshot().get("3-1") == {"id": "3-1", "is": "new"}
