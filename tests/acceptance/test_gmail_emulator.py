@@ -26,6 +26,7 @@ def test_from_source_add_to_a_search_hit(archiver: Archiver, tmp_path: Path) -> 
         label = gmail.ask("POST", "/labels", {"name": "Harvest/2026"})["id"]
         gmail.ask("POST", "/messages/seeded3/modify", {"addLabelIds": [label], "removeLabelIds": ["INBOX"]})
         (tmp_path / "key.json").write_text(server.key)
+        archiver.environment["SYNC_FREQUENCY"] = "1d"  # the test says when
         archiver.start()
         settings = [f"--set={name}={value}" for name, value in server.settings.items()]
         added = archiver.command("source", "add", "google", "--name=Acme", *settings, f"--secret=key=@{tmp_path / 'key.json'}")
