@@ -21,7 +21,9 @@ class Remembered(Generic[V]):
     use from several threads.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, at_least: float = 0.0, clock: Callable[[], float] = time.monotonic) -> None:
+        """`at_least`: seconds that a value is held in any case."""
+        self._at_least = at_least
         self._clock = clock
         self._lock = threading.Lock()
         self._made: dict[Hashable, tuple[float, V]] = {}
@@ -51,5 +53,5 @@ class Remembered(Generic[V]):
         value = make()
         ended = self._clock()
         if value is not None:  # nothing is worth no holding
-            self._made[key] = ended + _TIMES_AS_LONG * (ended - started), value
+            self._made[key] = ended + max(self._at_least, _TIMES_AS_LONG * (ended - started)), value
         return value

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, tzinfo
@@ -21,6 +20,7 @@ from archiver.search.query.compiler import Search, compile_query
 from archiver.search.query.parser import parse
 from archiver.search.snippets import FIRST_LOOK, SECOND_LOOK, Marked, Snippet, first_snippet, second_snippet
 from archiver.services.access import EVERYTHING, Scope
+from archiver.services.remembered import Remembered
 from archiver.services.search_facets import FACETS, Facets, FacetValue
 from archiver.services.search_names import DatabaseNames
 
@@ -97,7 +97,7 @@ class MailSearch:
         self._engine = engine
         self._asker = asker
         self._names = DatabaseNames(engine)
-        self._not_searchable: dict[Scope, tuple[float, NotSearchable]] = {}
+        self._not_searchable: Remembered[NotSearchable] = Remembered(_REMEMBERED_SECONDS)
         self._addresses_known: dict[UUID, str] = {}
 
     def search(
@@ -145,9 +145,9 @@ class MailSearch:
 
     def not_searchable(self, scope: Scope) -> NotSearchable:
         """Counted at most every few seconds for each scope."""
-        known = self._not_searchable.get(scope)
-        if known is not None and time.monotonic() - known[0] < _REMEMBERED_SECONDS:
-            return known[1]
+        return self._not_searchable.get(scope, lambda: self._count_not_searchable(scope))
+
+    def _count_not_searchable(self, scope: Scope) -> NotSearchable:
         with autocommit(self._engine) as connection:
             seen = "true" if scope.mailboxes is None else scope.messages()
             rows = connection.execute(text(_NOT_SEARCHABLE.format(seen=seen)), scope.values()).all()
@@ -155,11 +155,7 @@ class MailSearch:
         for row in rows:
             if row.reason is not None:
                 reasons[row.reason] = reasons.get(row.reason, 0) + row.messages
-        found = NotSearchable({row.state: row.messages for row in rows if row.reason is None}, reasons)
-        if len(self._not_searchable) > 1_000:
-            self._not_searchable.clear()
-        self._not_searchable[scope] = time.monotonic(), found
-        return found
+        return NotSearchable({row.state: row.messages for row in rows if row.reason is None}, reasons)
 
     def _searches(
         self, query: str, scope: Scope, zone: tzinfo, now: datetime | None, *, exact: bool = False

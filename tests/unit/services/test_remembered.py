@@ -17,7 +17,7 @@ class Clock:
 
 def test_a_value_is_held_20_times_as_long_as_it_took() -> None:
     clock, made = Clock(), []
-    remembered: Remembered[int] = Remembered(clock)
+    remembered: Remembered[int] = Remembered(clock=clock)
 
     def make() -> int:
         clock.now += 2
@@ -32,8 +32,18 @@ def test_a_value_is_held_20_times_as_long_as_it_took() -> None:
     assert remembered.get("a", make) == 3
 
 
+def test_a_value_is_held_at_least_so_long() -> None:
+    clock, made = Clock(), iter(range(9))
+    remembered: Remembered[int] = Remembered(at_least=5, clock=clock)
+    assert remembered.get("a", lambda: next(made)) == 0
+    clock.now += 4.9
+    assert remembered.get("a", lambda: next(made)) == 0
+    clock.now += 0.2
+    assert remembered.get("a", lambda: next(made)) == 1
+
+
 def test_a_failure_is_not_remembered() -> None:
-    remembered: Remembered[int | None] = Remembered(Clock())
+    remembered: Remembered[int | None] = Remembered(clock=Clock())
     assert remembered.get("a", lambda: None) is None
     with pytest.raises(ZeroDivisionError):
         remembered.get("a", lambda: 1 // 0)
@@ -61,7 +71,7 @@ def test_many_who_ask_at_once_wait_for_one() -> None:
 
 def test_while_one_makes_the_next_value_the_others_get_the_last() -> None:
     clock = Clock()
-    remembered: Remembered[str] = Remembered(clock)
+    remembered: Remembered[str] = Remembered(clock=clock)
     assert remembered.get("a", lambda: "old") == "old"
     clock.now += 1
     begun, may_end, found = threading.Event(), threading.Event(), []
