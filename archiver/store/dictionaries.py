@@ -16,7 +16,7 @@ SAMPLE_BYTES = 32 << 10
 _KEPT_SAMPLES_BYTES = 8 << 20
 _FIRST_TRAINING = 400
 _NEXT_TRAININGS = 4_000, 20_000, 100_000  # samples seen since the last one; after that, each 100,000
-_SEGMENT, _DMER, _HASTE = 1024, 8, 10  # within a thousandth of what the trainer finds by searching, in a tenth of its time
+_SEGMENT, _DMER, _HASTE = 1024, 8, 10  # nearly as good as what the trainer finds by searching, in a tenth of its time
 _WORTH_IT = 0.98
 """A new dictionary replaces the old one when recent mail becomes this much smaller with it."""
 
