@@ -103,8 +103,7 @@ def _fill(at: World, count: int) -> None:
         for first in range(1, count + 1, _PORTION):
             values = {"first": first, "last": min(count, first + _PORTION - 1), "old": OLD}
             for statement in _FILL:
-                bound = text(statement)
-                connection.execute(bound, {name: values[name] for name in bound._bindparams})
+                connection.execute(text(statement), values)
         connection.execute(text("VACUUM ANALYZE"))
         connection.execute(text("CHECKPOINT"))
 

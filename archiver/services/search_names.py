@@ -8,6 +8,7 @@ from uuid import UUID
 from sqlalchemy import Engine, text
 
 # From one folder to the next by the index: mail has far fewer folders than copies. {boxes} says which mailboxes (b).
+# (Only with a comparison of folders, be it one that always holds, Postgres takes the index that is for those who ask for one.)
 FOLDERS_HELD = """
     known AS (
         SELECT b.id AS mailbox_id, (
