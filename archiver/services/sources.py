@@ -7,12 +7,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-import orjson
 from croniter import croniter
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import IntegrityError
 
 from archiver.config import interval_seconds
+from archiver.db import json_text
 from archiver.errors import UsageError
 from archiver.models.ids import uuid7
 from archiver.models.states import RunOutcome, SourceStatus
@@ -56,7 +56,7 @@ def add(
         "id": source_id,
         "kind": kind,
         "name": draft.name,
-        "settings": orjson.dumps(kept).decode(),
+        "settings": json_text(kept),
         "credentials": credentials,
         "owner_id": who.user_id,
     }
@@ -110,7 +110,7 @@ def edit(
                 "UPDATE ingestion_sources SET settings = CAST(:settings AS jsonb), credentials = :credentials, failures = 0,"
                 " status_message = NULL, next_due_at = now(), updated_at = now() WHERE id = :id"
             ),
-            {"id": source.id, "settings": orjson.dumps(kept).decode(), "credentials": credentials},
+            {"id": source.id, "settings": json_text(kept), "credentials": credentials},
         )
         # whoever was refused with the old credentials tries again with the new ones
         connection.execute(

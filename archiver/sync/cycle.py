@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from uuid import UUID
 
-import orjson
 from sqlalchemy import Connection, text
 
+from archiver.db import json_text
 from archiver.models.states import RunOutcome, SourceStatus
 from archiver.queue.jobs import ContinuousSync
 from archiver.sync import outbox, sessions
@@ -150,8 +150,8 @@ def _end(
             "outcome": str(outcome),
             "initial": session.is_initial_import,
             "started_at": session.created_at,
-            "errors": orjson.dumps(errors).decode(),
-            "detail": orjson.dumps({"message": message}).decode(),
+            "errors": json_text(errors),
+            "detail": json_text({"message": message}),
             **totals,
         },
     )

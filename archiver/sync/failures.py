@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from uuid import UUID
 
-import orjson
 from sqlalchemy import Connection, text
 
+from archiver.db import json_text
 from archiver.models.ids import uuid7
 from archiver.models.states import RunOutcome
 from archiver.queue.jobs import BadJob, ContinuousSync, Envelope, InitialImport, ProcessMailbox
@@ -57,7 +57,7 @@ def _fail_listing(connection: Connection, source_id: UUID, reason: str) -> None:
 
 def _keep(connection: Connection, failed: FailedJob, source_id: UUID | None) -> None:
     values = {"id": uuid7(), "source": source_id, "queue": str(failed.queue), "job": failed.name, "job_id": failed.id}
-    payload = orjson.dumps(failed.data).decode()
+    payload = json_text(failed.data)
     connection.execute(_KEEP, {**values, "payload": payload, "reason": failed.reason, "attempts": max(1, failed.attempts)})
 
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-import orjson
 from sqlalchemy import Connection, text
 
+from archiver.db import json_text
 from archiver.models.ids import uuid7
 from archiver.models.states import MailboxRunState
 from archiver.queue.jobs import MAILBOX_PRIORITY, ProcessMailbox, QueueName, SyncCycleFinished
@@ -125,7 +125,7 @@ def publish(connection: Connection, session: SessionRow, listed: Sequence[Listed
         {"id": uuid7(), "address": box.address, "display_name": box.display_name, "provider_id": box.provider_id}
         for box in unique.values()
     ]
-    connection.execute(_ADD_MAILBOXES, {"source": session.source_id, "rows": orjson.dumps(rows).decode()})
+    connection.execute(_ADD_MAILBOXES, {"source": session.source_id, "rows": json_text(rows)})
     connection.execute(_ADD_SESSION_MAILBOXES, {"session": session.id, "source": session.source_id, "addresses": list(unique)})
     total = connection.execute(
         text("SELECT count(*) FROM sync_session_mailboxes WHERE session_id = :id"), {"id": session.id}
