@@ -11,7 +11,7 @@ from archiver.db import json_text
 from archiver.models.states import RunOutcome, SourceStatus
 from archiver.queue.jobs import ContinuousSync
 from archiver.sync import outbox, sessions
-from archiver.sync.moves import SOURCE_MOVES, before
+from archiver.sync.moves import CYCLE_ENDS, before
 
 _TOTALS = text("""
     SELECT count(*) AS mailboxes, count(*) FILTER (WHERE state = 'done') AS completed,
@@ -59,19 +59,18 @@ class Ended:
 
 
 def finish(connection: Connection, session_id: UUID, runs_once: frozenset[str] = frozenset()) -> Ended | None:
-    """What `sync-cycle-finished` does. None: the session is not there any more, so it was done before.
+    """What `sync-cycle-finished` does. None: nothing is to be ended. The session is not there any more, so it was done before;
+    or some of its mailboxes have not ended, and whoever says otherwise is wrong.
 
     `runs_once`: the kinds of sources that are read once, and are `imported` then.
     """
     session = _lock(connection, session_id, runs_once)
-    if session is None:
+    if session is None or not session.is_complete:
         return None
     totals = dict(connection.execute(_TOTALS, {"id": session_id}).mappings().one())
     outcome = judge(totals, _waiting_mailboxes(connection, session.source_id))
     ended = _end(connection, session, outcome, totals, message=_message(outcome, totals))
     connection.execute(_FORGET_UNEVENTFUL, {"source": session.source_id})
-    if session.rerun_requested:
-        outbox.announce(connection, ContinuousSync(session.source_id), source_id=session.source_id, caused_by=session_id)
     return ended
 
 
@@ -79,10 +78,10 @@ def abandon(
     connection: Connection, session_id: UUID, outcome: RunOutcome, message: str, runs_once: frozenset[str] = frozenset()
 ) -> Ended | None:
     """Ends a cycle that will not come to its end: stale, cancelled, or one whose source could not be listed."""
+    sessions.cancel(connection, session_id)  # mailboxes before their session, as those that end do
     session = _lock(connection, session_id, runs_once)
     if session is None:
         return None
-    sessions.cancel(connection, session_id)
     totals = dict(connection.execute(_TOTALS, {"id": session_id}).mappings().one())
     return _end(connection, session, outcome, totals, message=message)
 
@@ -114,6 +113,7 @@ class _Locked:
     is_initial_import: bool
     rerun_requested: bool
     created_at: object
+    is_complete: bool
     runs_once: bool
 
 
@@ -121,6 +121,7 @@ def _lock(connection: Connection, session_id: UUID, once: frozenset[str] = froze
     row = connection.execute(
         text(
             "SELECT x.id, x.ingestion_source_id, x.is_initial_import, x.rerun_requested, x.created_at,"
+            " x.state = 'running' AND x.completed_mailboxes + x.failed_mailboxes = x.total_mailboxes,"
             " s.kind = ANY(:once) AS runs_once"
             " FROM sync_sessions x JOIN ingestion_sources s ON s.id = x.ingestion_source_id WHERE x.id = :id FOR UPDATE OF x"
         ),
@@ -158,6 +159,8 @@ def _end(
     _settle_source(connection, session, outcome, message)
     connection.execute(text("DELETE FROM outbox WHERE session_id = :id AND queue = 'ingestion'"), {"id": session.id})
     connection.execute(text("DELETE FROM sync_sessions WHERE id = :id"), {"id": session.id})
+    if session.rerun_requested and outcome is not RunOutcome.CANCELLED:
+        outbox.announce(connection, ContinuousSync(session.source_id), source_id=session.source_id, caused_by=session.id)
     return Ended(session.id, session.source_id, outcome)
 
 
@@ -176,6 +179,6 @@ def _settle_source(connection: Connection, session: _Locked, outcome: RunOutcome
             "message": message,
             "healthy": outcome in (RunOutcome.SUCCESS, RunOutcome.INCOMPLETE),
             "once": session.runs_once and outcome is RunOutcome.FAILED,
-            "before": before(SOURCE_MOVES, status),
+            "before": before(CYCLE_ENDS, status),
         },
     )

@@ -28,6 +28,8 @@ def settle_failed(connection: Connection, failed: FailedJob) -> None:
         envelope = None
     job = envelope.job if envelope else None
     row_id = _uuid(failed.id)
+    if row_id is not None and not outbox.is_open(connection, row_id):
+        return  # its effect is there already; the mailbox or session that it names may be in the hands of a later job
     source_id = None
     if isinstance(job, ProcessMailbox):
         _fail_mailbox(connection, job, failed.reason)

@@ -15,10 +15,18 @@ from sqlalchemy import Connection, text
 
 from archiver.db import json_text
 from archiver.models.ids import uuid7
-from archiver.models.states import MailboxRunState
+from archiver.models.states import MailboxRunState, SessionState
 from archiver.queue.jobs import MAILBOX_PRIORITY, ProcessMailbox, QueueName, SyncCycleFinished
 from archiver.sync import outbox
-from archiver.sync.moves import MAILBOX_MOVES, before
+from archiver.sync.moves import (
+    MAILBOX_BEGINS,
+    MAILBOX_CANCELLED,
+    MAILBOX_ENDS,
+    MAILBOX_GIVEN_BACK,
+    MAILBOX_GIVEN_UP,
+    SESSION_PUBLISHED,
+    before,
+)
 
 _KEPT_ERRORS = 20
 
@@ -115,8 +123,8 @@ def publish(connection: Connection, session: SessionRow, listed: Sequence[Listed
     Returns how many mailboxes there are; a session that has been published stays as it is.
     """
     moved = connection.execute(
-        text("UPDATE sync_sessions SET state = 'running', last_activity_at = now() WHERE id = :id AND state = 'listing'"),
-        {"id": session.id},
+        text("UPDATE sync_sessions SET state = :state, last_activity_at = now() WHERE id = :id AND state = ANY(:before)"),
+        {"id": session.id, "state": str(SessionState.RUNNING), "before": before(SESSION_PUBLISHED, SessionState.RUNNING)},
     ).rowcount
     if not moved:
         return 0
@@ -166,13 +174,15 @@ class Slice:
 
 _BEGIN_SLICE = text("""
     UPDATE sync_session_mailboxes SET state = 'running', slice = slice + 1, started_at = coalesce(started_at, now())
-    WHERE session_id = :session AND mailbox_id = :mailbox AND state IN ('queued', 'running')
+    WHERE session_id = :session AND mailbox_id = :mailbox AND state = ANY(:before)
     AND EXISTS (SELECT 1 FROM outbox WHERE id = :row) RETURNING slice""")
 
 
 def begin_slice(connection: Connection, session_id: UUID, mailbox_id: UUID, row_id: UUID) -> Slice | None:
     """None: there is nothing to do (the row is settled, the mailbox has ended or was cancelled)."""
-    number = connection.execute(_BEGIN_SLICE, {"session": session_id, "mailbox": mailbox_id, "row": row_id}).scalar()
+    values = {"session": session_id, "mailbox": mailbox_id, "row": row_id}
+    allowed = before(MAILBOX_BEGINS, MailboxRunState.RUNNING)
+    number = connection.execute(_BEGIN_SLICE, {**values, "before": allowed}).scalar()
     if number is None:
         outbox.settle(connection, row_id)
         return None
@@ -184,9 +194,14 @@ def give_back(connection: Connection, current: Slice, source_id: UUID, available
     queued = connection.execute(
         text(
             "UPDATE sync_session_mailboxes SET state = 'queued'"
-            " WHERE session_id = :session AND mailbox_id = :mailbox AND slice = :slice AND state = 'running'"
+            " WHERE session_id = :session AND mailbox_id = :mailbox AND slice = :slice AND state = ANY(:before)"
         ),
-        {"session": current.session_id, "mailbox": current.mailbox_id, "slice": current.number},
+        {
+            "session": current.session_id,
+            "mailbox": current.mailbox_id,
+            "slice": current.number,
+            "before": before(MAILBOX_GIVEN_BACK, MailboxRunState.QUEUED),
+        },
     )
     if not queued.rowcount:
         return False
@@ -209,7 +224,8 @@ def put_off(connection: Connection, current: Slice, until: datetime) -> bool:
         connection.execute(
             text(
                 "WITH queued AS (UPDATE sync_session_mailboxes SET state = 'queued'"
-                " WHERE session_id = :session AND mailbox_id = :mailbox AND slice = :slice AND state = 'running' RETURNING 1)"
+                " WHERE session_id = :session AND mailbox_id = :mailbox AND slice = :slice AND state = ANY(:before)"
+                " RETURNING 1)"
                 " UPDATE outbox SET available_at = :until WHERE id = :row AND EXISTS (SELECT 1 FROM queued)"
             ),
             {
@@ -218,6 +234,7 @@ def put_off(connection: Connection, current: Slice, until: datetime) -> bool:
                 "slice": current.number,
                 "row": current.row_id,
                 "until": until,
+                "before": before(MAILBOX_GIVEN_BACK, MailboxRunState.QUEUED),
             },
         ).rowcount
         > 0
@@ -231,7 +248,7 @@ def put_off(connection: Connection, current: Slice, until: datetime) -> bool:
 _END_MAILBOX = text("""
     WITH ended AS (
         UPDATE sync_session_mailboxes SET state = :state, error_message = :error, finished_at = now()
-        WHERE session_id = :session AND mailbox_id = :mailbox AND slice = :slice AND state = 'running'
+        WHERE session_id = :session AND mailbox_id = :mailbox AND slice = :slice AND state = ANY(:before)
             AND (NOT :if_explained OR NOT EXISTS (SELECT 1 FROM unaccounted_keys WHERE mailbox_id = :mailbox))
         RETURNING 1),
     settled AS (DELETE FROM outbox WHERE id = :row AND EXISTS (SELECT 1 FROM ended))
@@ -249,6 +266,7 @@ def end_mailbox(
 
     `if_explained`: only when nothing that was listed is left in the ledger. False: nothing was changed.
     """
+    state = MailboxRunState.DONE if error is None else MailboxRunState.FAILED
     ended = connection.execute(
         _END_MAILBOX,
         {
@@ -256,7 +274,8 @@ def end_mailbox(
             "mailbox": current.mailbox_id,
             "slice": current.number,
             "row": current.row_id,
-            "state": str(MailboxRunState.DONE if error is None else MailboxRunState.FAILED),
+            "state": str(state),
+            "before": before(MAILBOX_ENDS, state),
             "error": error,
             "completed": int(error is None),
             "failed": int(error is not None),
@@ -282,7 +301,7 @@ def fail_mailbox(connection: Connection, session_id: UUID, mailbox_id: UUID, sou
             "session": session_id,
             "mailbox": mailbox_id,
             "error": error,
-            "before": before(MAILBOX_MOVES, MailboxRunState.FAILED),
+            "before": before(MAILBOX_GIVEN_UP, MailboxRunState.FAILED),
         },
     ).first()
     if row is None:
@@ -306,7 +325,7 @@ def cancel(connection: Connection, session_id: UUID) -> None:
             "UPDATE sync_session_mailboxes SET state = 'cancelled', slice = slice + 1, finished_at = now()"
             " WHERE session_id = :id AND state = ANY(:before)"
         ),
-        {"id": session_id, "before": before(MAILBOX_MOVES, MailboxRunState.CANCELLED)},
+        {"id": session_id, "before": before(MAILBOX_CANCELLED, MailboxRunState.CANCELLED)},
     )
     connection.execute(text("DELETE FROM outbox WHERE session_id = :id AND queue = 'ingestion'"), {"id": session_id})
 
