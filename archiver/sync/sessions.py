@@ -6,8 +6,8 @@ job that runs twice, late or beside itself changes nothing the second time.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from uuid import UUID
 
@@ -17,7 +17,9 @@ from archiver.db import json_text
 from archiver.models.ids import uuid7
 from archiver.models.states import MailboxRunState, SessionState
 from archiver.queue.jobs import MAILBOX_PRIORITY, ProcessMailbox, QueueName, SyncCycleFinished
-from archiver.sync import outbox
+from archiver.sync import listings, mailboxes, outbox
+from archiver.sync.listings import Listing
+from archiver.sync.mailboxes import ListedMailbox as ListedMailbox
 from archiver.sync.moves import (
     MAILBOX_BEGINS,
     MAILBOX_CANCELLED,
@@ -37,24 +39,6 @@ class SessionRow:
     source_id: UUID
     state: str
     is_initial_import: bool
-
-
-@dataclass(frozen=True, slots=True)
-class ListedMailbox:
-    """A mailbox as the source names it."""
-
-    address: str
-    display_name: str | None
-    provider_id: str | None
-
-
-def mailboxes(connection: Connection, source_id: UUID, mailbox_ids: Sequence[UUID]) -> list[ListedMailbox]:
-    """Those of them that the source still has."""
-    rows = connection.execute(
-        text("SELECT address, display_name, provider_id FROM mailboxes WHERE source_id = :source AND id = ANY(:ids)"),
-        {"source": source_id, "ids": list(mailbox_ids)},
-    )
-    return [ListedMailbox(*row) for row in rows]
 
 
 def claim(connection: Connection, source_id: UUID, *, is_initial_import: bool) -> SessionRow:
@@ -90,21 +74,12 @@ def touch(connection: Connection, session_id: UUID) -> None:
     )
 
 
-_ADD_MAILBOXES = text("""
-    INSERT INTO mailboxes (id, source_id, address, display_name, provider_id)
-    SELECT id, :source, address, display_name, provider_id
-    FROM json_to_recordset(CAST(:rows AS json)) AS r(id uuid, address text, display_name text, provider_id text)
-    ORDER BY lower(address)
-    ON CONFLICT (source_id, lower(address)) DO UPDATE SET
-        display_name = coalesce(excluded.display_name, mailboxes.display_name),
-        provider_id = coalesce(excluded.provider_id, mailboxes.provider_id), gone_at = NULL""")
-
 # A mailbox that failed waits for its own next time; the cycle goes on without it.
 _ADD_SESSION_MAILBOXES = text("""
-    INSERT INTO sync_session_mailboxes (session_id, mailbox_id)
-    SELECT :session, m.id FROM mailboxes m
-    WHERE m.source_id = :source AND lower(m.address) = ANY(:addresses) AND (m.next_due_at IS NULL OR m.next_due_at <= now())
-    ON CONFLICT DO NOTHING""")
+    WITH due AS (SELECT id, coalesce(next_due_at > now(), false) AS waits FROM mailboxes WHERE id = ANY(:ids)),
+    added AS (INSERT INTO sync_session_mailboxes (session_id, mailbox_id) SELECT :session, id FROM due WHERE NOT waits
+              ON CONFLICT DO NOTHING RETURNING 1)
+    SELECT (SELECT count(*) FROM added) AS added, (SELECT count(*) FROM due WHERE waits) AS waiting""")
 
 _ANNOUNCE_MAILBOXES = text("""
     INSERT INTO outbox (id, queue, job, payload, priority, source_id, session_id)
@@ -117,10 +92,19 @@ _ANNOUNCE_MAILBOXES = text("""
     JOIN unnest(CAST(:row_ids AS uuid[])) WITH ORDINALITY AS r(row_id, n) ON r.n = m.n""")
 
 
-def publish(connection: Connection, session: SessionRow, listed: Sequence[ListedMailbox], cause: UUID | None) -> int:
+def publish(
+    connection: Connection,
+    session: SessionRow,
+    listed: Sequence[ListedMailbox],
+    cause: UUID | None,
+    *,
+    is_whole: bool = False,
+    left_out: Mapping[str, int] | None = None,
+) -> int:
     """Everything that the cycle will do, in one transaction: mailboxes, their rows, their jobs. With none, the finish.
 
-    Returns how many mailboxes there are; a session that has been published stays as it is.
+    `is_whole`: these are all mailboxes that the source has; others that it had are gone. `left_out`: how many it has beside
+    them, by the rule. Returns how many mailboxes there are; a session that has been published stays as it is.
     """
     moved = connection.execute(
         text("UPDATE sync_sessions SET state = :state, last_activity_at = now() WHERE id = :id AND state = ANY(:before)"),
@@ -128,22 +112,23 @@ def publish(connection: Connection, session: SessionRow, listed: Sequence[Listed
     ).rowcount
     if not moved:
         return 0
-    unique = {mailbox.address.lower(): mailbox for mailbox in listed}
-    rows = [
-        {"id": uuid7(), "address": box.address, "display_name": box.display_name, "provider_id": box.provider_id}
-        for box in unique.values()
-    ]
-    connection.execute(_ADD_MAILBOXES, {"source": session.source_id, "rows": json_text(rows)})
-    connection.execute(_ADD_SESSION_MAILBOXES, {"session": session.id, "source": session.source_id, "addresses": list(unique)})
-    total = connection.execute(
-        text("SELECT count(*) FROM sync_session_mailboxes WHERE session_id = :id"), {"id": session.id}
-    ).scalar_one()
+    last = listings.last_of(connection, session.source_id)
+    is_doubtful = is_whole and not listed and last.mailboxes > 0
+    recorded = mailboxes.record(connection, session.source_id, listed, is_whole=is_whole and not is_doubtful)
+    counted = connection.execute(_ADD_SESSION_MAILBOXES, {"session": session.id, "ids": recorded.ids}).one()
+    listing = Listing.of(recorded, counted.waiting, left_out or {}, is_whole=is_whole, is_doubtful=is_doubtful)
     connection.execute(
-        text("UPDATE sync_sessions SET total_mailboxes = :total WHERE id = :id"), {"total": total, "id": session.id}
+        text("UPDATE sync_sessions SET total_mailboxes = :total, listing = CAST(:listing AS jsonb) WHERE id = :id"),
+        {"total": counted.added, "listing": json_text(asdict(listing)), "id": session.id},
     )
-    if total == 0:
+    if counted.added:
+        _announce_mailboxes(connection, session, counted.added, cause)
+    else:
         _announce_finish(connection, session.id, session.source_id)
-        return 0
+    return int(counted.added)
+
+
+def _announce_mailboxes(connection: Connection, session: SessionRow, total: int, cause: UUID | None) -> None:
     connection.execute(
         _ANNOUNCE_MAILBOXES,
         {
@@ -155,7 +140,6 @@ def publish(connection: Connection, session: SessionRow, listed: Sequence[Listed
         },
     )
     outbox.wake(connection, QueueName.INGESTION)
-    return int(total)
 
 
 def _announce_finish(connection: Connection, session_id: UUID, source_id: UUID) -> None:
