@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import orjson
 import psycopg
+from psycopg.types.string import StrDumper
 from sqlalchemy import Connection, Engine, create_engine, event
-from sqlalchemy.exc import DisconnectionError
+from sqlalchemy.exc import DBAPIError, DisconnectionError
 
 Database = Engine
 """For those who pass it on and write no SQL themselves."""
@@ -19,6 +22,10 @@ _FROZEN_SECONDS = 300
 """A process that stands still inside a transaction loses it after this time, and with it the locks that others wait for."""
 _FRESH_SECONDS = 1.0
 """A connection that was used so short a time ago is taken without asking the server whether it is still there."""
+_AWAY_STATES = ("08", "57P")
+"""SQLSTATE classes of a server that is leaving, gone, or not there yet."""
+_UNSTORABLE = re.compile("[\0\ud800-\udfff]")
+"""What Postgres cannot hold in a text: NUL, and halves of surrogate pairs."""
 
 
 def make_engine(url: str, name: str, *, pool_size: int = 5, keep_plans: bool = False) -> Engine:
@@ -42,6 +49,7 @@ def make_engine(url: str, name: str, *, pool_size: int = 5, keep_plans: bool = F
             "tcp_user_timeout": 30_000,
         },
     )
+    event.listen(engine, "connect", _clean_texts)
     event.listen(engine, "checkin", _rests)
     event.listen(engine, "checkout", _wakes)
     return engine
@@ -53,6 +61,54 @@ def autocommit(engine: Engine) -> Iterator[Connection]:
     two trips to the server that begin and end one."""
     with engine.connect() as connection:
         yield connection.execution_options(isolation_level="AUTOCOMMIT")
+
+
+def is_away(error: BaseException) -> bool:
+    """The server is leaving, gone, or not there yet: no statement is to blame."""
+    cause = error.orig if isinstance(error, DBAPIError) else error
+    if not isinstance(cause, psycopg.Error):
+        return False
+    if cause.sqlstate is None:
+        return isinstance(cause, psycopg.OperationalError | psycopg.InterfaceError)
+    return cause.sqlstate.startswith(_AWAY_STATES)
+
+
+def clean(value: Any) -> Any:
+    """The value with U+FFFD for each character that Postgres cannot store, in texts, lists, and keys and values of mappings."""
+    if isinstance(value, str):
+        return _UNSTORABLE.sub("\ufffd", value)
+    if isinstance(value, Mapping):
+        return {clean(key): clean(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [clean(item) for item in value]
+    if isinstance(value, tuple):
+        return tuple(clean(item) for item in value)
+    return value
+
+
+def json_text(value: Any, default: Callable[[Any], Any] | None = None) -> str:
+    """A JSON parameter that Postgres accepts, whatever texts it holds. `default` is orjson's."""
+    try:
+        data = orjson.dumps(value, default)
+    except TypeError:  # lone surrogates
+        data = orjson.dumps(clean(value), default)
+    if b"\\u0000" in data:
+        data = orjson.dumps(clean(value), default)
+    return data.decode()
+
+
+class _CleanDumper(StrDumper):
+    """The border to Postgres for every text parameter: one bad character in a reason or a name must not fail a statement."""
+
+    def dump(self, obj: str) -> Any:
+        try:
+            return super().dump(obj)
+        except (psycopg.DataError, UnicodeEncodeError):
+            return super().dump(clean(obj))
+
+
+def _clean_texts(connection: Any, _record: Any) -> None:
+    connection.adapters.register_dumper(str, _CleanDumper)
 
 
 def _rests(_connection: Any, record: Any) -> None:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
+from archiver.db import clean
 from connectors.base import BATCH_BYTES, BATCH_MESSAGES, Batch, Json, RawMessage
 
 _SMALL_MESSAGES = BATCH_MESSAGES // 4
 _SMALL_BYTES = BATCH_BYTES // 4
 _SMALL_LISTING = 1000
 _SECONDS = 1.0
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -67,3 +71,28 @@ def join(batches: Sequence[Batch]) -> Batch:
         listings=tuple(listing for batch in batches for listing in batch.listings),
         state=state,
     )
+
+
+def cleaned(batch: Batch) -> Batch:
+    """With names and reasons that Postgres can store, so that what a source says again equals what is stored of it.
+
+    Provider keys are left alone: fit_key keeps different ones apart.
+    """
+    return replace(
+        batch,
+        messages=_cleaned(batch.messages, "folder", "flags", "labels"),
+        changes=_cleaned(batch.changes, "folder", "flags", "labels"),
+        skipped=_cleaned(batch.skipped, "folder", "rule"),
+        failed=_cleaned(batch.failed, "folder", "reason", "detail"),
+        listings=_cleaned(batch.listings, "folder"),
+        state=clean(batch.state),
+    )
+
+
+def _cleaned(items: Iterable[T], *names: str) -> tuple[T, ...]:
+    return tuple(_with(item, {name: clean(getattr(item, name)) for name in names}) for item in items)
+
+
+def _with(item: Any, values: dict[str, Any]) -> Any:
+    changed = {name: value for name, value in values.items() if value != getattr(item, name)}
+    return replace(item, **changed) if changed else item

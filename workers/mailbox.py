@@ -26,7 +26,7 @@ from archiver.store.journal import Origin
 from archiver.sync import ledger, sessions
 from archiver.sync.sessions import Slice
 from connectors.base import Batch, ChangeKind, Connector, CopyChange, FolderListing, MailboxRef
-from workers.gathering import join
+from workers.gathering import cleaned, join
 from workers.work import HEARTBEAT_SECONDS, ConnectorContext, Watch, Work
 
 _REFETCH_AT_MOST = 10_000
@@ -112,7 +112,7 @@ class MailboxSlice:
         if batches:
             self._check_disk()
         together: list[Batch] = []
-        for batch in batches:
+        for batch in map(cleaned, batches):
             if batch.changes or self._tells_what_is_gone(batch):
                 self._store(together)
                 together = []

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import psycopg
 from sqlalchemy import Engine, text
 from sqlalchemy.exc import DBAPIError
 
 from archiver.config import Settings
+from archiver.db import is_away
 from archiver.errors import NotReady
 from archiver.logs import get_logger
 from archiver.queue.buckets import Buckets
@@ -31,8 +31,6 @@ from workers.indexing import IndexWork
 _BUDGET_BYTES = 96 << 20
 _LOOK_SECONDS = 1.0
 HEARTBEAT_SECONDS = 15.0
-_OUTAGE_STATES = ("08", "57P")
-"""SQLSTATE classes of a server that is leaving, gone, or not there yet."""
 
 log = get_logger("workers")
 
@@ -79,14 +77,7 @@ class Work:
 
 def is_outage(error: BaseException) -> bool:
     """A server that all jobs need is away. No job is to blame, and none loses an attempt."""
-    if isinstance(error, SearchUnavailable):
-        return True
-    cause = error.orig if isinstance(error, DBAPIError) else error
-    if not isinstance(cause, psycopg.Error):
-        return False
-    if cause.sqlstate is None:
-        return isinstance(cause, psycopg.OperationalError | psycopg.InterfaceError)
-    return cause.sqlstate.startswith(_OUTAGE_STATES)
+    return isinstance(error, SearchUnavailable) or is_away(error)
 
 
 class ConnectorContext:

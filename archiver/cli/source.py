@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,7 +24,8 @@ from archiver.services.delete import delete_mailbox_mail
 from archiver.services.quiet_context import QuietContext
 from archiver.services.snapshot import save_config
 from archiver.services.source_rows import Source
-from archiver.sync import ledger
+from archiver.sync import ledger, listings
+from archiver.sync.listings import Listing
 
 app = typer.Typer(no_args_is_help=True, help="Where mail comes from: add, look at, sync, pause and remove sources.")
 
@@ -145,14 +147,17 @@ def show(name: Name, json: Json = False) -> None:
         source = source_rows.find(connection, name)
         history = runs.last_runs(connection, source.id)
         running = runs.running(connection, source.id)
+        listing = listings.last_of(connection, source.id)
         boxes = connection.execute(
-            text("SELECT id, address, status_message FROM mailboxes WHERE source_id = :id ORDER BY lower(address) LIMIT 1000"),
+            text("SELECT id, address, gone_at FROM mailboxes WHERE source_id = :id ORDER BY lower(address) LIMIT 1000"),
             {"id": source.id},
         ).all()
         accounts = {box.address: ledger.account(connection, box.id) for box in boxes}
     if json:
         ledger_rows = {address: [asdict(line) for line in lines] for address, lines in accounts.items()}
-        return print_json({**_shape(source), "runs": [run.figures() for run in history], "ledger": ledger_rows})
+        gone = {box.address: box.gone_at for box in boxes if box.gone_at}
+        found = {"runs": [run.figures() for run in history], "ledger": ledger_rows, "gone_mailboxes": gone}
+        return print_json({**_shape(source), "last_listing": asdict(listing) if listing.at else None, **found})
     console.print(f"[bold]{source.name}[/bold]  {source.kind}, {source.status}")
     if source.status_message:
         console.print(Text(source.status_message, style="yellow"))
@@ -165,7 +170,20 @@ def show(name: Name, json: Json = False) -> None:
             f"{run.finished_at:%Y-%m-%d %H:%M:%S}  {run.outcome:<10} {run.archived:,} archived, {run.duplicates:,} known, "
             f"{run.skipped:,} skipped, {run.failed:,} failed, {run.missing:,} missing, {run.seconds:.1f} s"
         )
+        if run.gone_mailboxes:
+            console.print(Text(f"  {run.gone_mailboxes:,} mailbox(es) no longer listed: {', '.join(run.gone_addresses)}"))
+    for line in _listing_lines(listing):
+        console.print(line, style="dim")
+    for box in boxes:
+        if box.gone_at:
+            console.print(Text(f"{box.address}: not listed by the source since {box.gone_at:%Y-%m-%d %H:%M}", style="yellow"))
     return console.print(_ledger_table(accounts))
+
+
+def _listing_lines(listing: Listing) -> Iterator[str]:
+    if listing.at:
+        yield f"last listing {listing.at[:16].replace('T', ' ')}: {listing.mailboxes:,} mailboxes"
+    yield from (f"  left out: {number:,} ({reason})" for reason, number in sorted(listing.left_out.items()))
 
 
 def _ledger_table(accounts: dict[str, list[ledger.FolderAccount]]) -> Table:

@@ -163,8 +163,13 @@ def _health_table(parts: list[dict[str, Any]]) -> Table:
 def _archive_line(archive: dict[str, int]) -> Text:
     return Text(
         f"archive   {archive['messages']:,} messages, {archive['bytes'] / 1e9:,.2f} GB; sources: {archive['sources']:,}; "
+        f"mailboxes: {archive['mailboxes']:,}{_gone(archive)}; "
         f"{archive['not_indexed']:,} not searchable yet{_lag(archive)}; dead letters: {archive['dead_letters']:,}"
     )
+
+
+def _gone(archive: dict[str, int]) -> str:
+    return f" ({archive['gone_mailboxes']:,} no longer listed by their source)" if archive["gone_mailboxes"] else ""
 
 
 def _lag(archive: dict[str, int]) -> str:

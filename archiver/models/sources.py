@@ -25,7 +25,8 @@ class IngestionSource(Base):
     status: Mapped[str] = mapped_column(server_default=SourceStatus.PENDING)
     status_message: Mapped[str | None]
     sync_state: Mapped[JsonObject]
-    """Flat keys such as `imap:alice@example.org:INBOX`, merged with `||` at the end of each cycle."""
+    """What belongs to the source as a whole, such as its last full listing; merged with `||` at the end of each cycle. Never
+    the states of its mailboxes."""
     next_due_at: Mapped[datetime | None]
     failures: Mapped[Count]
     """Failed cycles in a row; each one doubles the pause."""
@@ -59,6 +60,11 @@ class Mailbox(Base):
     status_message: Mapped[str | None]
     created_at: Mapped[CreatedAt]
     gone_at: Mapped[datetime | None]
+    """Since when the source does not list it any more. What was archived stays."""
+    former_address: Mapped[str | None]
+    """The address it had until another mailbox got it. Its own is a name since."""
+    replaces_id: Mapped[UUID | None]
+    """The mailbox that had this address before, with another id of the provider's."""
 
     __table_args__ = (
         Index("uq_mailboxes_source_id_address", "source_id", func.lower(text("address")), unique=True),

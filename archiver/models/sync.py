@@ -26,6 +26,8 @@ class SyncSession(Base):
     failed_mailboxes: Mapped[Count]
     error_messages: Mapped[JsonList]
     rerun_requested: Mapped[bool] = mapped_column(server_default=text("false"))
+    listing: Mapped[JsonObject]
+    """What the source listed for this cycle: how many mailboxes, how many of them wait, which ones are gone."""
     created_at: Mapped[CreatedAt]
     last_activity_at: Mapped[CreatedAt]
 

@@ -79,8 +79,9 @@ class JobQueues:
         for job_id in job_ids:
             await self._queues[queue].remove(job_id)
 
-    async def failed(self, queue: QueueName, most: int = 100) -> list[FailedJob]:
-        jobs = await self._queues[queue].getFailed(0, most - 1)
+    async def failed(self, queue: QueueName, most: int = 100, after: int = 0) -> list[FailedJob]:
+        """Without the first `after` of them."""
+        jobs = await self._queues[queue].getFailed(after, after + most - 1)
         return [FailedJob(queue, job.id, job.name, job.data, job.failedReason or "", job.attemptsMade) for job in jobs if job]
 
     async def is_forgetful(self) -> bool:

@@ -11,14 +11,20 @@ from archiver.models.states import Role
 from archiver.services.principal import Principal
 
 # Own mailboxes by verified address, and what was granted: a mailbox, addresses by pattern (* stands for anything), a source.
+# A mailbox that got an address which another one had is for those who proved to have it, or were granted it, since then; the
+# former one is for those who were granted the address before.
 _VISIBLE = text("""
     SELECT b.id FROM mailboxes b JOIN users u ON u.id = :user_id
-    WHERE (u.address_verified_at IS NOT NULL AND lower(b.address) = lower(u.email))
+    WHERE (u.address_verified_at IS NOT NULL AND lower(b.address) = lower(u.email)
+            AND (b.replaces_id IS NULL OR u.address_verified_at > b.created_at))
        OR EXISTS (
         SELECT 1 FROM grants g WHERE g.user_id = u.id AND (
             g.mailbox_id = b.id OR g.source_id = b.source_id
-            OR lower(b.address) LIKE replace(replace(replace(replace(
-                g.address_pattern, '\\', '\\\\'), '%', '\\%'), '_', '\\_'), '*', '%')))""")
+            OR lower(coalesce(b.former_address, b.address)) LIKE replace(replace(replace(replace(
+                g.address_pattern, '\\', '\\\\'), '%', '\\%'), '_', '\\_'), '*', '%')
+                AND (strpos(g.address_pattern, '*') > 0
+                    OR CASE WHEN b.former_address IS NOT NULL THEN g.created_at < b.gone_at
+                            ELSE b.replaces_id IS NULL OR g.created_at > b.created_at END)))""")
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,9 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-import orjson
 from sqlalchemy import Connection, Engine, text
 
-from archiver.db import autocommit
+from archiver.db import autocommit, json_text
 from archiver.services.principal import Principal
 
 _MAX_CHARS = 2000
@@ -94,12 +93,12 @@ def _values(
     who: Principal, action: str, object_kind: str | None, object_id: object, detail: dict[str, object]
 ) -> dict[str, object]:
     return {
-        "actor": _clean(who.name),
+        "actor": who.name[:_MAX_CHARS],
         "actor_id": who.user_id,
         "action": action,
         "object_kind": object_kind,
-        "object_id": None if object_id is None else _clean(str(object_id)),
-        "detail": orjson.dumps(_cleaned({**detail, **({"key": who.key_id} if who.key_id else {})}), default=str).decode(),
+        "object_id": None if object_id is None else str(object_id)[:_MAX_CHARS],
+        "detail": json_text(_shortened({**detail, **({"key": who.key_id} if who.key_id else {})}), default=str),
         "client_address": who.client_address,
         "request_id": who.request_id,
     }
@@ -148,16 +147,12 @@ def verify(engine: Engine, head: str | None = None) -> Verified:
     return Verified(number, f"{number}:{last.hex()}", tuple(broken))
 
 
-def _clean(value: str) -> str:
-    """What Postgres can store, and not without end."""
-    return value[:_MAX_CHARS].replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode()
-
-
-def _cleaned(value: object) -> object:
+def _shortened(value: object) -> object:
+    """What an entry may hold at most."""
     if isinstance(value, str):
-        return _clean(value)
+        return value[:_MAX_CHARS]
     if isinstance(value, dict):
-        return {_clean(str(name)): _cleaned(item) for name, item in value.items()}
+        return {str(name)[:_MAX_CHARS]: _shortened(item) for name, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return [_cleaned(item) for item in list(value)[:100]]
+        return [_shortened(item) for item in list(value)[:100]]
     return value

@@ -10,12 +10,12 @@ from types import TracebackType
 from typing import Any
 from uuid import UUID
 
-import orjson
 import psycopg
 from psycopg.rows import namedtuple_row
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError, OperationalError
 
+from archiver.db import json_text
 from archiver.store.backend import SealedPack, Written
 from archiver.store.errors import StoreUnavailable
 from archiver.store.writer import pack_name
@@ -261,20 +261,4 @@ def uuids(found: Iterable[UUID | str]) -> str:
 def rows(items: Sequence[Any] | Mapping[str, Any]) -> str:
     """The parameter of json_to_recordset. Text that Postgres can't hold (NUL, lone surrogates) becomes U+FFFD: the bytes
     themselves are in the archive."""
-    try:
-        data = orjson.dumps(items)
-    except TypeError:
-        data = orjson.dumps(_clean(items))
-    if b"\\u0000" in data:
-        data = orjson.dumps(_clean(items))
-    return data.decode()
-
-
-def _clean(value: Any) -> Any:
-    if isinstance(value, str):
-        return value.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
-    if isinstance(value, Mapping):
-        return {key: _clean(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_clean(item) for item in value]
-    return value
+    return json_text(items)

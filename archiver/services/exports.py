@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-import orjson
 import structlog
 from sqlalchemy import Connection, Engine, text
 
 from archiver.config import Settings
+from archiver.db import json_text
 from archiver.errors import ArchiverError, Conflict, NotAllowed, NotFound
 from archiver.models.ids import uuid7
 from archiver.models.states import ExportState
@@ -69,7 +69,7 @@ def request(connection: Connection, who: Principal, selection: dict[str, Any], k
     export_id = uuid7()
     connection.execute(
         text("INSERT INTO exports (id, user_id, selection, format) VALUES (:id, :user_id, CAST(:selection AS jsonb), :format)"),
-        {"id": export_id, "user_id": who.user_id, "selection": orjson.dumps(selection, default=str).decode(), "format": kind},
+        {"id": export_id, "user_id": who.user_id, "selection": json_text(selection, default=str), "format": kind},
     )
     audit.record(connection, who, "export.requested", "export", export_id, format=kind, **selection)
     return load(connection, who, export_id)

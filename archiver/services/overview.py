@@ -17,6 +17,7 @@ from archiver.services.search_indexes import load_indexes
 _COUNTS = """
 SELECT (SELECT count(*) FROM ingestion_sources WHERE removed_at IS NULL) AS sources,
        (SELECT count(*) FROM mailboxes) AS mailboxes,
+       (SELECT count(*) FROM mailboxes WHERE gone_at IS NOT NULL) AS gone_mailboxes,
        (SELECT count(*) FROM messages) AS messages,
        (SELECT coalesce(sum(size_bytes), 0) FROM messages) AS bytes,
        (SELECT count(*) FROM messages WHERE indexed_version < index_version) AS not_indexed,
@@ -33,6 +34,8 @@ SELECT (SELECT count(*) FROM ingestion_sources WHERE removed_at IS NULL) AS sour
 class Overview:
     sources: int
     mailboxes: int
+    gone_mailboxes: int
+    """Those of them that their source does not list any more."""
     messages: int
     bytes: int
     not_indexed: int

@@ -21,6 +21,7 @@ from archiver.services.snapshot import restore_config
 from archiver.store.frames import Kind
 from archiver.store.journal import Changes, Occurrences, Origin, Tombstones
 from archiver.store.pack import Place
+from archiver.sync import mailboxes
 
 _ADD_SOURCE = text("""
     INSERT INTO ingestion_sources (id, kind, name, status, status_message)
@@ -28,8 +29,11 @@ _ADD_SOURCE = text("""
     ON CONFLICT (id) DO NOTHING""")
 _SOURCE_NAME = text("SELECT 1 FROM ingestion_sources WHERE lower(name) = lower(:name) AND id <> :id AND removed_at IS NULL")
 _ADD_MAILBOX = text("""
-    INSERT INTO mailboxes (id, source_id, address, display_name, provider_id)
-    VALUES (:id, :source_id, :address, :display_name, :provider_id) ON CONFLICT DO NOTHING""")
+    INSERT INTO mailboxes (id, source_id, address, display_name, provider_id, replaces_id)
+    VALUES (:id, :source_id, :address, :display_name, :provider_id, :replaces) ON CONFLICT DO NOTHING""")
+_AT_THAT_ADDRESS = text("""
+    SELECT id FROM mailboxes WHERE source_id = :source_id AND lower(address) = lower(:address) AND id <> :id
+        AND NOT EXISTS (SELECT 1 FROM mailboxes WHERE id = :id)""")
 _ADD_COPIES = """
     INSERT INTO message_copies (id, message_id, mailbox_id, provider_key, folder, flags, labels, received_at, run_id,
         created_at)
@@ -231,13 +235,14 @@ def _add_origin(connection: Connection, origin: Origin) -> None:
     if connection.execute(_SOURCE_NAME, {"name": name, "id": origin.source_id}).one_or_none():
         name = f"{name} ({str(origin.source_id)[-12:]})"
     connection.execute(_ADD_SOURCE, {"id": origin.source_id, "kind": origin.source_kind, "name": name})
-    connection.execute(
-        _ADD_MAILBOX,
-        {
-            "id": origin.mailbox_id,
-            "source_id": origin.source_id,
-            "address": origin.address,
-            "display_name": origin.display_name,
-            "provider_id": origin.provider_id,
-        },
-    )
+    values = {
+        "id": origin.mailbox_id,
+        "source_id": origin.source_id,
+        "address": origin.address,
+        "display_name": origin.display_name,
+        "provider_id": origin.provider_id,
+    }
+    before = connection.execute(_AT_THAT_ADDRESS, values).scalar()
+    if before is not None:  # the address went from one mailbox to another; the journal tells the later one later
+        mailboxes.retire(connection, [before])
+    connection.execute(_ADD_MAILBOX, {**values, "replaces": before})

@@ -65,6 +65,10 @@ class Run:
     missing: int
     bytes: int
     errors: list[dict[str, str]]
+    gone_mailboxes: int
+    """Those that the source listed before, and not this time."""
+    gone_addresses: list[str]
+    """The first twenty of them."""
 
     @property
     def seconds(self) -> float:
@@ -83,6 +87,7 @@ class Run:
             "bytes": self.bytes,
             "mailboxes": self.mailboxes,
             "failed_mailboxes": self.failed_mailboxes,
+            "gone_mailboxes": self.gone_mailboxes,
             "seconds": round(self.seconds, 3),
             "errors": self.errors,
         }
@@ -108,7 +113,8 @@ _MAILBOXES = text("""
 
 _RUNS = """
     SELECT id, outcome, started_at, finished_at, total_mailboxes, failed_mailboxes, archived, duplicates, skipped, failed,
-           missing, bytes, error_messages FROM sync_runs"""
+           missing, bytes, error_messages,
+           coalesce(CAST(detail->>'gone_mailboxes' AS bigint), 0), coalesce(detail->'gone_addresses', '[]') FROM sync_runs"""
 
 
 def running(connection: Connection, source_id: UUID | None = None) -> list[Progress]:

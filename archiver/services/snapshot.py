@@ -16,7 +16,7 @@ from archiver.store.journal import Config
 _COLUMNS = {  # in the order in which they can be inserted
     "users": "id, email, address_verified_at, name, password_hash, role, may_read_all, settings, created_at, disabled_at",
     "ingestion_sources": "id, kind, name, settings, created_at, removed_at",
-    "mailboxes": "id, source_id, address, display_name, provider_id, created_at, gone_at",
+    "mailboxes": "id, source_id, address, display_name, provider_id, created_at, gone_at, former_address, replaces_id",
     "grants": "id, user_id, mailbox_id, address_pattern, source_id, created_at",
 }
 

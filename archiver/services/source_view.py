@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from datetime import datetime
 from uuid import UUID
 
 from sqlalchemy import Connection, Engine, text
@@ -17,7 +18,7 @@ from archiver.sync import ledger
 from archiver.sync.ledger import FolderAccount
 
 _MAILBOXES = text("""
-    SELECT id, address, display_name, status_message FROM mailboxes
+    SELECT id, address, display_name, status_message, gone_at FROM mailboxes
     WHERE source_id = :id AND lower(address) > lower(:after) ORDER BY lower(address) LIMIT :most""")
 
 
@@ -27,6 +28,8 @@ class MailboxLedger:
     address: str
     display_name: str | None
     status_message: str | None
+    gone_at: datetime | None
+    """Since when the source does not list it any more."""
     folders: list[FolderAccount]
 
 
@@ -35,7 +38,12 @@ def mailboxes(connection: Connection, scope: Scope, source_id: UUID, after: str,
     rows = connection.execute(_MAILBOXES, {"id": source_id, "after": after, "most": most}).all()
     return [
         MailboxLedger(
-            row.id, row.address, row.display_name, row.status_message, _seen(ledger.account(connection, row.id), scope, row.id)
+            row.id,
+            row.address,
+            row.display_name,
+            row.status_message,
+            row.gone_at,
+            _seen(ledger.account(connection, row.id), scope, row.id),
         )
         for row in rows
     ]

@@ -7,12 +7,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-import orjson
 from croniter import croniter
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import IntegrityError
 
 from archiver.config import interval_seconds
+from archiver.db import json_text
 from archiver.errors import UsageError
 from archiver.models.ids import uuid7
 from archiver.models.states import RunOutcome, SourceStatus
@@ -24,7 +24,7 @@ from archiver.services.source_access import check, seal_secrets, unseal
 from archiver.services.source_kinds import kind_of, validate
 from archiver.services.source_rows import Source, load
 from archiver.sync import cycle, outbox, sessions
-from archiver.sync.moves import SOURCE_MOVES, before
+from archiver.sync.moves import CYCLE_BEGINS, SOURCE_PAUSED, SOURCE_RESUMED, Moves, before
 from connectors.base import Context
 
 _GRANT_OWN_MAIL = text("""
@@ -56,7 +56,7 @@ def add(
         "id": source_id,
         "kind": kind,
         "name": draft.name,
-        "settings": orjson.dumps(kept).decode(),
+        "settings": json_text(kept),
         "credentials": credentials,
         "owner_id": who.user_id,
     }
@@ -110,7 +110,7 @@ def edit(
                 "UPDATE ingestion_sources SET settings = CAST(:settings AS jsonb), credentials = :credentials, failures = 0,"
                 " status_message = NULL, next_due_at = now(), updated_at = now() WHERE id = :id"
             ),
-            {"id": source.id, "settings": orjson.dumps(kept).decode(), "credentials": credentials},
+            {"id": source.id, "settings": json_text(kept), "credentials": credentials},
         )
         # whoever was refused with the old credentials tries again with the new ones
         connection.execute(
@@ -147,7 +147,7 @@ def begin_cycle(connection: Connection, source: Source, *, importing: bool) -> b
         "UPDATE ingestion_sources SET status = :status, last_started_at = now(), updated_at = now()"
         " WHERE id = :id AND removed_at IS NULL AND status = ANY(:before)"
     )
-    values = {"id": source.id, "status": str(status), "before": [*before(SOURCE_MOVES, status), str(status)]}
+    values = {"id": source.id, "status": str(status), "before": before(CYCLE_BEGINS, status)}
     return connection.execute(statement, values).rowcount > 0
 
 
@@ -167,13 +167,13 @@ def plan_next(connection: Connection, source_id: UUID) -> None:
 
 def pause(connection: Connection, source: Source, who: Principal = LOCAL_OPERATOR) -> None:
     """Takes effect at the next batch: the running cycle ends as cancelled, and what was archived stays."""
-    _move(connection, source, SourceStatus.PAUSED)
-    _end_session(connection, source, "paused")
+    _end_session(connection, source, "paused")  # session before source, as a cycle that ends does
+    _move(connection, source, SOURCE_PAUSED, SourceStatus.PAUSED)
     audit.record(connection, who, "source.paused", "source", source.id, name=source.name)
 
 
 def resume(connection: Connection, source: Source, who: Principal = LOCAL_OPERATOR) -> None:
-    _move(connection, source, SourceStatus.PENDING if source.never_ran else SourceStatus.ACTIVE)
+    _move(connection, source, SOURCE_RESUMED, SourceStatus.PENDING if source.never_ran else SourceStatus.ACTIVE)
     connection.execute(
         text("UPDATE ingestion_sources SET next_due_at = now(), status_message = NULL WHERE id = :id"), {"id": source.id}
     )
@@ -193,19 +193,19 @@ def remove(connection: Connection, source: Source, who: Principal = LOCAL_OPERAT
     audit.record(connection, who, "source.removed", "source", source.id, name=source.name)
 
 
-def _move(connection: Connection, source: Source, target: SourceStatus) -> None:
+def _move(connection: Connection, source: Source, moves: Moves[SourceStatus], target: SourceStatus) -> None:
     statement = text(
         "UPDATE ingestion_sources SET status = :target, updated_at = now() WHERE id = :id AND status = ANY(:before)"
     )
-    allowed = before(SOURCE_MOVES, target)
-    if not connection.execute(statement, {"id": source.id, "target": str(target), "before": allowed}).rowcount:
+    values = {"id": source.id, "target": str(target), "before": before(moves, target)}
+    if not connection.execute(statement, values).rowcount:
         raise UsageError(f"{source.name} is {source.status}, and can't become {target}")
 
 
 def _end_session(connection: Connection, source: Source, why: str) -> None:
-    connection.execute(text("DELETE FROM outbox WHERE source_id = :id AND queue = 'ingestion'"), {"id": source.id})
     session_id = connection.execute(
         text("SELECT id FROM sync_sessions WHERE ingestion_source_id = :id"), {"id": source.id}
     ).scalar()
     if session_id is not None:
         cycle.abandon(connection, session_id, RunOutcome.CANCELLED, why)
+    connection.execute(text("DELETE FROM outbox WHERE source_id = :id AND queue = 'ingestion'"), {"id": source.id})

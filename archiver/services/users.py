@@ -8,10 +8,10 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-import orjson
 from sqlalchemy import Connection, Row, text
 from sqlalchemy.exc import IntegrityError
 
+from archiver.db import json_text
 from archiver.errors import Conflict, NotFound, UsageError
 from archiver.models.ids import uuid7
 from archiver.models.states import Role
@@ -124,7 +124,7 @@ def add(
         "password_hash": None if password is None else passwords.hash_password(password),
         "role": str(role),
         "verified": address_verified,
-        "settings": orjson.dumps(settings or {}).decode(),
+        "settings": json_text(settings or {}),
         "oidc_subject": oidc_subject,
     }
     statement = text(
@@ -189,7 +189,7 @@ def change_settings(connection: Connection, user: User, **changes: Any) -> None:
     kept = {name: value for name, value in changes.items() if value is not None}
     connection.execute(
         text("UPDATE users SET settings = (settings || CAST(:kept AS jsonb)) - CAST(:gone AS text[]) WHERE id = :id"),
-        {"id": user.id, "kept": orjson.dumps(kept).decode(), "gone": [name for name in changes if changes[name] is None]},
+        {"id": user.id, "kept": json_text(kept), "gone": [name for name in changes if changes[name] is None]},
     )
 
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 from uuid import UUID
 
-import orjson
 from sqlalchemy import Connection, text
 
+from archiver.db import json_text
 from archiver.models.states import RunOutcome, SourceStatus
 from archiver.queue.jobs import ContinuousSync
-from archiver.sync import outbox, sessions
-from archiver.sync.moves import SOURCE_MOVES, before
+from archiver.sync import listings, outbox, sessions
+from archiver.sync.listings import Listing
+from archiver.sync.moves import CYCLE_ENDS, before
 
 _TOTALS = text("""
     SELECT count(*) AS mailboxes, count(*) FILTER (WHERE state = 'done') AS completed,
@@ -20,14 +22,6 @@ _TOTALS = text("""
            coalesce(sum(skipped), 0) AS skipped, coalesce(sum(failed), 0) AS failed,
            coalesce(sum(missing), 0) AS missing, coalesce(sum(bytes), 0) AS bytes
     FROM sync_session_mailboxes WHERE session_id = :id""")
-
-# The keys are flat and say whose they are (imap:alice@example.org:INBOX), so that one `||` merges them.
-_MERGE_STATES = text("""
-    UPDATE ingestion_sources s SET sync_state = s.sync_state || coalesce((
-        SELECT jsonb_object_agg(e.key, e.value)
-        FROM sync_session_mailboxes x JOIN mailboxes m ON m.id = x.mailbox_id, jsonb_each(m.sync_state) AS e
-        WHERE x.session_id = :id AND e.key LIKE '%:%'), '{}'::jsonb)
-    WHERE s.id = :source""")
 
 _WRITE_RUN = text("""
     INSERT INTO sync_runs (id, source_id, outcome, is_initial_import, started_at, total_mailboxes, completed_mailboxes,
@@ -39,7 +33,8 @@ _WRITE_RUN = text("""
 # A source that is looked at every minute would fill the history with cycles in which nothing came.
 _FORGET_UNEVENTFUL = text("""
     DELETE FROM sync_runs WHERE source_id = :source AND finished_at < now() - interval '1 day' AND outcome = 'success'
-        AND archived = 0 AND skipped = 0 AND failed = 0 AND NOT is_initial_import""")
+        AND archived = 0 AND skipped = 0 AND failed = 0 AND NOT is_initial_import
+        AND coalesce(CAST(detail->>'gone_mailboxes' AS bigint), 0) = 0""")
 
 # 1, 2, 4 … 60 minutes after failures, and never what is read once; else at the next tick, or when its own schedule says
 # (services.sources works that out)
@@ -59,19 +54,19 @@ class Ended:
 
 
 def finish(connection: Connection, session_id: UUID, runs_once: frozenset[str] = frozenset()) -> Ended | None:
-    """What `sync-cycle-finished` does. None: the session is not there any more, so it was done before.
+    """What `sync-cycle-finished` does. None: nothing is to be ended. The session is not there any more, so it was done before;
+    or some of its mailboxes have not ended, and whoever says otherwise is wrong.
 
     `runs_once`: the kinds of sources that are read once, and are `imported` then.
     """
     session = _lock(connection, session_id, runs_once)
-    if session is None:
+    if session is None or not session.is_complete:
         return None
     totals = dict(connection.execute(_TOTALS, {"id": session_id}).mappings().one())
-    outcome = judge(totals, _waiting_mailboxes(connection, session.source_id))
-    ended = _end(connection, session, outcome, totals, message=_message(outcome, totals))
+    not_looked_at = _not_looked_at(session.listing, totals["mailboxes"])
+    outcome = judge(totals, _waiting_mailboxes(connection, session.source_id) + not_looked_at)
+    ended = _end(connection, session, outcome, totals, message=_message(outcome, totals, session.listing))
     connection.execute(_FORGET_UNEVENTFUL, {"source": session.source_id})
-    if session.rerun_requested:
-        outbox.announce(connection, ContinuousSync(session.source_id), source_id=session.source_id, caused_by=session_id)
     return ended
 
 
@@ -79,27 +74,34 @@ def abandon(
     connection: Connection, session_id: UUID, outcome: RunOutcome, message: str, runs_once: frozenset[str] = frozenset()
 ) -> Ended | None:
     """Ends a cycle that will not come to its end: stale, cancelled, or one whose source could not be listed."""
+    sessions.cancel(connection, session_id)  # mailboxes before their session, as those that end do
     session = _lock(connection, session_id, runs_once)
     if session is None:
         return None
-    sessions.cancel(connection, session_id)
     totals = dict(connection.execute(_TOTALS, {"id": session_id}).mappings().one())
     return _end(connection, session, outcome, totals, message=message)
 
 
-def judge(totals: dict[str, int], waiting_mailboxes: int = 0) -> RunOutcome:
-    """Pure. A run with anything missing is never a success."""
+def judge(totals: dict[str, int], other_mailboxes: int = 0) -> RunOutcome:
+    """Pure. A run with anything missing is never a success. `other_mailboxes`: those that the cycle passed by."""
     if totals["mailboxes"] and not totals["completed"]:
         return RunOutcome.FAILED
-    if totals["not_completed"] or totals["failed"] or totals["missing"] or waiting_mailboxes:
+    if totals["not_completed"] or totals["failed"] or totals["missing"] or other_mailboxes:
         return RunOutcome.INCOMPLETE
     return RunOutcome.SUCCESS
 
 
-def _message(outcome: RunOutcome, totals: dict[str, int]) -> str | None:
+def _not_looked_at(listing: Listing, total: int) -> int:
+    return listing.overlooked(total) or int(listing.is_doubtful)
+
+
+def _message(outcome: RunOutcome, totals: dict[str, int], listing: Listing) -> str | None:
     if outcome is RunOutcome.SUCCESS:
         return None
+    if listing.is_doubtful:
+        return "the source listed no mailbox at all, though it had some before: check its permissions and selection rules"
     parts = {
+        "listed mailbox(es) were not looked at": listing.overlooked(totals["mailboxes"]),
         "mailbox(es) failed": totals["not_completed"],
         "message(s) could not be fetched": totals["failed"],
         "message(s) are missing": totals["missing"],
@@ -114,14 +116,21 @@ class _Locked:
     is_initial_import: bool
     rerun_requested: bool
     created_at: object
+    is_complete: bool
     runs_once: bool
+    kept_listing: Any
+
+    @property
+    def listing(self) -> Listing:
+        return Listing.read(self.kept_listing)
 
 
 def _lock(connection: Connection, session_id: UUID, once: frozenset[str] = frozenset()) -> _Locked | None:
     row = connection.execute(
         text(
             "SELECT x.id, x.ingestion_source_id, x.is_initial_import, x.rerun_requested, x.created_at,"
-            " s.kind = ANY(:once) AS runs_once"
+            " x.state = 'running' AND x.completed_mailboxes + x.failed_mailboxes = x.total_mailboxes,"
+            " s.kind = ANY(:once) AS runs_once, x.listing"
             " FROM sync_sessions x JOIN ingestion_sources s ON s.id = x.ingestion_source_id WHERE x.id = :id FOR UPDATE OF x"
         ),
         {"id": session_id, "once": sorted(once)},
@@ -141,7 +150,7 @@ def _end(
     errors = sessions.first_errors(connection, session.id)
     if outcome in (RunOutcome.STALE, RunOutcome.FAILED) and message and not errors:
         errors = [{"mailbox": "", "error": message}]
-    connection.execute(_MERGE_STATES, {"id": session.id, "source": session.source_id})
+    listings.keep(connection, session.source_id, session.listing)
     connection.execute(
         _WRITE_RUN,
         {
@@ -150,15 +159,23 @@ def _end(
             "outcome": str(outcome),
             "initial": session.is_initial_import,
             "started_at": session.created_at,
-            "errors": orjson.dumps(errors).decode(),
-            "detail": orjson.dumps({"message": message}).decode(),
+            "errors": json_text(errors),
+            "detail": json_text({"message": message, **_mailboxes_of(session.listing)}),
             **totals,
         },
     )
     _settle_source(connection, session, outcome, message)
     connection.execute(text("DELETE FROM outbox WHERE session_id = :id AND queue = 'ingestion'"), {"id": session.id})
     connection.execute(text("DELETE FROM sync_sessions WHERE id = :id"), {"id": session.id})
+    if session.rerun_requested and outcome is not RunOutcome.CANCELLED:
+        outbox.announce(connection, ContinuousSync(session.source_id), source_id=session.source_id, caused_by=session.id)
     return Ended(session.id, session.source_id, outcome)
+
+
+def _mailboxes_of(listing: Listing) -> dict[str, object]:
+    """What the run tells about mailboxes that are not in it."""
+    gone = {"gone_mailboxes": listing.gone, "gone_addresses": listing.gone_addresses} if listing.gone else {}
+    return {**gone, **({"left_out": listing.left_out} if listing.left_out else {})}
 
 
 def _settle_source(connection: Connection, session: _Locked, outcome: RunOutcome, message: str | None) -> None:
@@ -176,6 +193,6 @@ def _settle_source(connection: Connection, session: _Locked, outcome: RunOutcome
             "message": message,
             "healthy": outcome in (RunOutcome.SUCCESS, RunOutcome.INCOMPLETE),
             "once": session.runs_once and outcome is RunOutcome.FAILED,
-            "before": before(SOURCE_MOVES, status),
+            "before": before(CYCLE_ENDS, status),
         },
     )

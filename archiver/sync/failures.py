@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from uuid import UUID
 
-import orjson
 from sqlalchemy import Connection, text
 
+from archiver.db import json_text
 from archiver.models.ids import uuid7
 from archiver.models.states import RunOutcome
 from archiver.queue.jobs import BadJob, ContinuousSync, Envelope, InitialImport, ProcessMailbox
@@ -28,6 +28,8 @@ def settle_failed(connection: Connection, failed: FailedJob) -> None:
         envelope = None
     job = envelope.job if envelope else None
     row_id = _uuid(failed.id)
+    if row_id is not None and not outbox.is_open(connection, row_id):
+        return  # its effect is there already; the mailbox or session that it names may be in the hands of a later job
     source_id = None
     if isinstance(job, ProcessMailbox):
         _fail_mailbox(connection, job, failed.reason)
@@ -57,7 +59,7 @@ def _fail_listing(connection: Connection, source_id: UUID, reason: str) -> None:
 
 def _keep(connection: Connection, failed: FailedJob, source_id: UUID | None) -> None:
     values = {"id": uuid7(), "source": source_id, "queue": str(failed.queue), "job": failed.name, "job_id": failed.id}
-    payload = orjson.dumps(failed.data).decode()
+    payload = json_text(failed.data)
     connection.execute(_KEEP, {**values, "payload": payload, "reason": failed.reason, "attempts": max(1, failed.attempts)})
 
 

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 from uuid import UUID
 
-import orjson
 import psycopg
 from sqlalchemy import Connection, Result, text
+
+from archiver.db import json_text
 
 _FEW_KEYS = 10_000
 
@@ -136,7 +137,7 @@ def _record(connection: Connection, mailbox_id: UUID, listings: Sequence[Listing
     if not listings:
         return
     rows = [{"f": one.folder, "n": len(one.keys), "c": one.is_continued} for one in listings]
-    connection.execute(_RECORD, {"mailbox": mailbox_id, "rows": orjson.dumps(rows).decode()})
+    connection.execute(_RECORD, {"mailbox": mailbox_id, "rows": json_text(rows)})
     if len(listings) == 1 and len(listings[0].keys) > _FEW_KEYS:
         values = {"mailbox": mailbox_id, "folder": listings[0].folder}
         _Listed(connection, listings[0].keys).execute(_LIST_LONG, values)
@@ -157,7 +158,7 @@ def record_skipped(connection: Connection, mailbox_id: UUID, skipped: Sequence[t
             " SELECT :mailbox, k, f, r FROM json_to_recordset(CAST(:rows AS json)) AS x(k text, f text, r text)"
             " ON CONFLICT (mailbox_id, provider_key) DO UPDATE SET rule = excluded.rule, skipped_at = now()"
         ),
-        {"mailbox": mailbox_id, "rows": orjson.dumps(rows).decode()},
+        {"mailbox": mailbox_id, "rows": json_text(rows)},
     )
     connection.execute(
         text("DELETE FROM dead_letters WHERE kind = 'message' AND mailbox_id = :mailbox AND provider_key = ANY(:keys)"),

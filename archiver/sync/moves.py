@@ -1,4 +1,7 @@
-"""Which state may follow which. The statements that change a state are guarded by these tables."""
+"""Which state may follow which, and by what. The statements that change a state are guarded by these tables.
+
+Each table belongs to one event, and says for each state that the event leads to from which states it may.
+"""
 
 from __future__ import annotations
 
@@ -9,34 +12,43 @@ from typing import TypeVar
 from archiver.models.states import MailboxRunState, SessionState, SourceStatus
 
 S = TypeVar("S", bound=StrEnum)
+Moves = Mapping[S, frozenset[S]]
 
 _PENDING, _IMPORTING, _ACTIVE, _SYNCING, _PAUSED, _ERROR, _IMPORTED = SourceStatus
-SOURCE_MOVES: Mapping[SourceStatus, frozenset[SourceStatus]] = {
-    _PENDING: frozenset({_IMPORTING, _PAUSED, _ERROR}),
-    _IMPORTING: frozenset({_ACTIVE, _IMPORTED, _PAUSED, _ERROR}),
-    _ACTIVE: frozenset({_SYNCING, _PAUSED, _ERROR}),
-    _SYNCING: frozenset({_ACTIVE, _PAUSED, _ERROR}),
-    _PAUSED: frozenset({_PENDING, _ACTIVE}),
-    _ERROR: frozenset({_IMPORTING, _SYNCING, _PAUSED, _PENDING, _ACTIVE}),
-    _IMPORTED: frozenset({_IMPORTING}),
+_RUNS = frozenset({_IMPORTING, _SYNCING})
+
+# A job that is run again finds its source as it left it.
+CYCLE_BEGINS: Moves[SourceStatus] = {
+    _IMPORTING: frozenset({_PENDING, _IMPORTING, _ERROR, _IMPORTED}),
+    _SYNCING: frozenset({_ACTIVE, _SYNCING, _ERROR}),
 }
-
-MAILBOX_MOVES: Mapping[MailboxRunState, frozenset[MailboxRunState]] = {
-    MailboxRunState.QUEUED: frozenset({MailboxRunState.RUNNING, MailboxRunState.CANCELLED, MailboxRunState.FAILED}),
-    MailboxRunState.RUNNING: frozenset(
-        {MailboxRunState.QUEUED, MailboxRunState.DONE, MailboxRunState.FAILED, MailboxRunState.CANCELLED}
-    ),
-    MailboxRunState.DONE: frozenset(),
-    MailboxRunState.FAILED: frozenset(),
-    MailboxRunState.CANCELLED: frozenset(),
+CYCLE_ENDS: Moves[SourceStatus] = {
+    _ACTIVE: _RUNS | {_ERROR},
+    _IMPORTED: frozenset({_IMPORTING, _ERROR}),
+    _ERROR: _RUNS | {_ERROR},
 }
+SOURCE_BREAKS: Moves[SourceStatus] = {_ERROR: _RUNS | {_PENDING, _ACTIVE, _ERROR}}
+SOURCE_PAUSED: Moves[SourceStatus] = {_PAUSED: _RUNS | {_PENDING, _ACTIVE, _ERROR}}
+SOURCE_RESUMED: Moves[SourceStatus] = {_PENDING: frozenset({_PAUSED, _ERROR}), _ACTIVE: frozenset({_PAUSED, _ERROR})}
 
-SESSION_MOVES: Mapping[SessionState, frozenset[SessionState]] = {
-    SessionState.LISTING: frozenset({SessionState.RUNNING}),
-    SessionState.RUNNING: frozenset(),  # it ends as a run, and its row goes
-}
+_QUEUED, _RUNNING, _DONE, _FAILED, _CANCELLED = MailboxRunState
+_OPEN = frozenset({_QUEUED, _RUNNING})
+
+# Whoever begins a slice of a mailbox that runs takes it over.
+MAILBOX_BEGINS: Moves[MailboxRunState] = {_RUNNING: _OPEN}
+MAILBOX_GIVEN_BACK: Moves[MailboxRunState] = {_QUEUED: frozenset({_RUNNING})}
+MAILBOX_ENDS: Moves[MailboxRunState] = {_DONE: frozenset({_RUNNING}), _FAILED: frozenset({_RUNNING})}
+MAILBOX_GIVEN_UP: Moves[MailboxRunState] = {_FAILED: _OPEN}
+MAILBOX_CANCELLED: Moves[MailboxRunState] = {_CANCELLED: _OPEN}
+
+# A session ends as a run, and its row goes.
+SESSION_PUBLISHED: Moves[SessionState] = {SessionState.RUNNING: frozenset({SessionState.LISTING})}
+
+SOURCE_EVENTS = (CYCLE_BEGINS, CYCLE_ENDS, SOURCE_BREAKS, SOURCE_PAUSED, SOURCE_RESUMED)
+MAILBOX_EVENTS = (MAILBOX_BEGINS, MAILBOX_GIVEN_BACK, MAILBOX_ENDS, MAILBOX_GIVEN_UP, MAILBOX_CANCELLED)
+SESSION_EVENTS = (SESSION_PUBLISHED,)
 
 
-def before(moves: Mapping[S, frozenset[S]], target: S) -> list[str]:
-    """The states from which `target` may be reached: what a guarded UPDATE allows."""
-    return [str(state) for state, following in moves.items() if target in following]
+def before(moves: Moves[S], target: S) -> list[str]:
+    """The states from which the event may lead to `target`: what a guarded UPDATE allows."""
+    return sorted(map(str, moves[target]))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import datetime
 from uuid import UUID
 
-import orjson
 from sqlalchemy import Connection, text
 
+from archiver.db import json_text
 from archiver.models.ids import uuid7
 from archiver.queue.jobs import Job, QueueName
 
@@ -40,7 +40,7 @@ def announce(
         "id": row_id,
         "queue": queue,
         "job": job.name,
-        "payload": orjson.dumps(payload).decode(),
+        "payload": json_text(payload),
         "priority": priority or job.priority,
     }
     values |= {"source_id": source_id, "session_id": session_id, "available_at": available_at}

@@ -20,6 +20,7 @@ import redis
 from sqlalchemy import Engine, text
 from sqlalchemy.exc import DBAPIError
 
+from archiver.db import is_away
 from archiver.logs import get_logger
 from archiver.queue.jobs import JOBS, MAILBOX_PRIORITY, BadJob, Envelope, Job, ProcessMailbox, QueueName
 from archiver.queue.queues import FailedJob, JobQueues
@@ -84,7 +85,7 @@ _MARK_SENT = text("""
 class Picked:
     id: UUID
     job: str
-    payload: dict[str, Any]
+    payload: Any
     source_id: UUID | None
     session_id: UUID | None
     priority: int
@@ -263,16 +264,25 @@ class Relay:
             await queues.keep_schedule(queue, job, schedule)
 
     async def _settle_failed(self, queues: JobQueues) -> None:
-        """Jobs that BullMQ gave up end in Postgres first, and leave Redis then."""
+        """Jobs that BullMQ gave up end in Postgres first, and leave Redis then. One that cannot be settled stays there."""
         for queue in QueueName:
-            for failed in await queues.failed(queue):
-                await asyncio.to_thread(self._settle, failed)
-                await queues.forget(queue, [failed.id])
+            stuck = 0
+            while found := await queues.failed(queue, after=stuck):
+                settled = [failed.id for failed in found if await asyncio.to_thread(self._settle, failed)]
+                await queues.forget(queue, settled)
+                stuck += len(found) - len(settled)
 
-    def _settle(self, failed: FailedJob) -> None:
-        with self.engine.begin() as connection:
-            settle_failed(connection, failed)
+    def _settle(self, failed: FailedJob) -> bool:
+        try:
+            with self.engine.begin() as connection:
+                settle_failed(connection, failed)
+        except Exception as error:
+            if is_away(error):
+                raise
+            log.exception("job_not_settled", queue=failed.queue, job=failed.name, id=failed.id)
+            return False
         log.error("job_given_up", queue=failed.queue, job=failed.name, id=failed.id, reason=failed.reason)
+        return True
 
     def _send_all_again(self) -> None:
         with self.engine.begin() as connection:
@@ -300,12 +310,13 @@ def _mark_sent(connection: Any, rows: list[Picked]) -> None:
 
 def _envelope(row: Picked) -> Envelope | None:
     try:
-        job = JOBS[row.job].from_data(row.payload.get("data", {}))
+        payload = row.payload if isinstance(row.payload, dict) else {}
+        job = JOBS[row.job].from_data(payload.get("data", {}))
     except BadJob as error:
         log.error("outbox_row_unreadable", row=str(row.id), error=str(error))
         return None
     correlation = row.session_id or row.source_id or row.id
-    return Envelope(str(row.id), job, str(correlation), row.payload.get("cause"), datetime.now(UTC), row.priority)
+    return Envelope(str(row.id), job, str(correlation), payload.get("cause"), datetime.now(UTC), row.priority)
 
 
 class _Listener(threading.Thread):

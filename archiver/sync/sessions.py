@@ -6,19 +6,29 @@ job that runs twice, late or beside itself changes nothing the second time.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from uuid import UUID
 
-import orjson
 from sqlalchemy import Connection, text
 
+from archiver.db import json_text
 from archiver.models.ids import uuid7
-from archiver.models.states import MailboxRunState
+from archiver.models.states import MailboxRunState, SessionState
 from archiver.queue.jobs import MAILBOX_PRIORITY, ProcessMailbox, QueueName, SyncCycleFinished
-from archiver.sync import outbox
-from archiver.sync.moves import MAILBOX_MOVES, before
+from archiver.sync import listings, mailboxes, outbox
+from archiver.sync.listings import Listing
+from archiver.sync.mailboxes import ListedMailbox as ListedMailbox
+from archiver.sync.moves import (
+    MAILBOX_BEGINS,
+    MAILBOX_CANCELLED,
+    MAILBOX_ENDS,
+    MAILBOX_GIVEN_BACK,
+    MAILBOX_GIVEN_UP,
+    SESSION_PUBLISHED,
+    before,
+)
 
 _KEPT_ERRORS = 20
 
@@ -29,24 +39,6 @@ class SessionRow:
     source_id: UUID
     state: str
     is_initial_import: bool
-
-
-@dataclass(frozen=True, slots=True)
-class ListedMailbox:
-    """A mailbox as the source names it."""
-
-    address: str
-    display_name: str | None
-    provider_id: str | None
-
-
-def mailboxes(connection: Connection, source_id: UUID, mailbox_ids: Sequence[UUID]) -> list[ListedMailbox]:
-    """Those of them that the source still has."""
-    rows = connection.execute(
-        text("SELECT address, display_name, provider_id FROM mailboxes WHERE source_id = :source AND id = ANY(:ids)"),
-        {"source": source_id, "ids": list(mailbox_ids)},
-    )
-    return [ListedMailbox(*row) for row in rows]
 
 
 def claim(connection: Connection, source_id: UUID, *, is_initial_import: bool) -> SessionRow:
@@ -82,21 +74,12 @@ def touch(connection: Connection, session_id: UUID) -> None:
     )
 
 
-_ADD_MAILBOXES = text("""
-    INSERT INTO mailboxes (id, source_id, address, display_name, provider_id)
-    SELECT id, :source, address, display_name, provider_id
-    FROM json_to_recordset(CAST(:rows AS json)) AS r(id uuid, address text, display_name text, provider_id text)
-    ORDER BY lower(address)
-    ON CONFLICT (source_id, lower(address)) DO UPDATE SET
-        display_name = coalesce(excluded.display_name, mailboxes.display_name),
-        provider_id = coalesce(excluded.provider_id, mailboxes.provider_id), gone_at = NULL""")
-
 # A mailbox that failed waits for its own next time; the cycle goes on without it.
 _ADD_SESSION_MAILBOXES = text("""
-    INSERT INTO sync_session_mailboxes (session_id, mailbox_id)
-    SELECT :session, m.id FROM mailboxes m
-    WHERE m.source_id = :source AND lower(m.address) = ANY(:addresses) AND (m.next_due_at IS NULL OR m.next_due_at <= now())
-    ON CONFLICT DO NOTHING""")
+    WITH due AS (SELECT id, coalesce(next_due_at > now(), false) AS waits FROM mailboxes WHERE id = ANY(:ids)),
+    added AS (INSERT INTO sync_session_mailboxes (session_id, mailbox_id) SELECT :session, id FROM due WHERE NOT waits
+              ON CONFLICT DO NOTHING RETURNING 1)
+    SELECT (SELECT count(*) FROM added) AS added, (SELECT count(*) FROM due WHERE waits) AS waiting""")
 
 _ANNOUNCE_MAILBOXES = text("""
     INSERT INTO outbox (id, queue, job, payload, priority, source_id, session_id)
@@ -109,33 +92,43 @@ _ANNOUNCE_MAILBOXES = text("""
     JOIN unnest(CAST(:row_ids AS uuid[])) WITH ORDINALITY AS r(row_id, n) ON r.n = m.n""")
 
 
-def publish(connection: Connection, session: SessionRow, listed: Sequence[ListedMailbox], cause: UUID | None) -> int:
+def publish(
+    connection: Connection,
+    session: SessionRow,
+    listed: Sequence[ListedMailbox],
+    cause: UUID | None,
+    *,
+    is_whole: bool = False,
+    left_out: Mapping[str, int] | None = None,
+) -> int:
     """Everything that the cycle will do, in one transaction: mailboxes, their rows, their jobs. With none, the finish.
 
-    Returns how many mailboxes there are; a session that has been published stays as it is.
+    `is_whole`: these are all mailboxes that the source has; others that it had are gone. `left_out`: how many it has beside
+    them, by the rule. Returns how many mailboxes there are; a session that has been published stays as it is.
     """
     moved = connection.execute(
-        text("UPDATE sync_sessions SET state = 'running', last_activity_at = now() WHERE id = :id AND state = 'listing'"),
-        {"id": session.id},
+        text("UPDATE sync_sessions SET state = :state, last_activity_at = now() WHERE id = :id AND state = ANY(:before)"),
+        {"id": session.id, "state": str(SessionState.RUNNING), "before": before(SESSION_PUBLISHED, SessionState.RUNNING)},
     ).rowcount
     if not moved:
         return 0
-    unique = {mailbox.address.lower(): mailbox for mailbox in listed}
-    rows = [
-        {"id": uuid7(), "address": box.address, "display_name": box.display_name, "provider_id": box.provider_id}
-        for box in unique.values()
-    ]
-    connection.execute(_ADD_MAILBOXES, {"source": session.source_id, "rows": orjson.dumps(rows).decode()})
-    connection.execute(_ADD_SESSION_MAILBOXES, {"session": session.id, "source": session.source_id, "addresses": list(unique)})
-    total = connection.execute(
-        text("SELECT count(*) FROM sync_session_mailboxes WHERE session_id = :id"), {"id": session.id}
-    ).scalar_one()
+    last = listings.last_of(connection, session.source_id)
+    is_doubtful = is_whole and not listed and last.mailboxes > 0
+    recorded = mailboxes.record(connection, session.source_id, listed, is_whole=is_whole and not is_doubtful)
+    counted = connection.execute(_ADD_SESSION_MAILBOXES, {"session": session.id, "ids": recorded.ids}).one()
+    listing = Listing.of(recorded, counted.waiting, left_out or {}, is_whole=is_whole, is_doubtful=is_doubtful)
     connection.execute(
-        text("UPDATE sync_sessions SET total_mailboxes = :total WHERE id = :id"), {"total": total, "id": session.id}
+        text("UPDATE sync_sessions SET total_mailboxes = :total, listing = CAST(:listing AS jsonb) WHERE id = :id"),
+        {"total": counted.added, "listing": json_text(asdict(listing)), "id": session.id},
     )
-    if total == 0:
+    if counted.added:
+        _announce_mailboxes(connection, session, counted.added, cause)
+    else:
         _announce_finish(connection, session.id, session.source_id)
-        return 0
+    return int(counted.added)
+
+
+def _announce_mailboxes(connection: Connection, session: SessionRow, total: int, cause: UUID | None) -> None:
     connection.execute(
         _ANNOUNCE_MAILBOXES,
         {
@@ -147,7 +140,6 @@ def publish(connection: Connection, session: SessionRow, listed: Sequence[Listed
         },
     )
     outbox.wake(connection, QueueName.INGESTION)
-    return int(total)
 
 
 def _announce_finish(connection: Connection, session_id: UUID, source_id: UUID) -> None:
@@ -166,13 +158,15 @@ class Slice:
 
 _BEGIN_SLICE = text("""
     UPDATE sync_session_mailboxes SET state = 'running', slice = slice + 1, started_at = coalesce(started_at, now())
-    WHERE session_id = :session AND mailbox_id = :mailbox AND state IN ('queued', 'running')
+    WHERE session_id = :session AND mailbox_id = :mailbox AND state = ANY(:before)
     AND EXISTS (SELECT 1 FROM outbox WHERE id = :row) RETURNING slice""")
 
 
 def begin_slice(connection: Connection, session_id: UUID, mailbox_id: UUID, row_id: UUID) -> Slice | None:
     """None: there is nothing to do (the row is settled, the mailbox has ended or was cancelled)."""
-    number = connection.execute(_BEGIN_SLICE, {"session": session_id, "mailbox": mailbox_id, "row": row_id}).scalar()
+    values = {"session": session_id, "mailbox": mailbox_id, "row": row_id}
+    allowed = before(MAILBOX_BEGINS, MailboxRunState.RUNNING)
+    number = connection.execute(_BEGIN_SLICE, {**values, "before": allowed}).scalar()
     if number is None:
         outbox.settle(connection, row_id)
         return None
@@ -184,9 +178,14 @@ def give_back(connection: Connection, current: Slice, source_id: UUID, available
     queued = connection.execute(
         text(
             "UPDATE sync_session_mailboxes SET state = 'queued'"
-            " WHERE session_id = :session AND mailbox_id = :mailbox AND slice = :slice AND state = 'running'"
+            " WHERE session_id = :session AND mailbox_id = :mailbox AND slice = :slice AND state = ANY(:before)"
         ),
-        {"session": current.session_id, "mailbox": current.mailbox_id, "slice": current.number},
+        {
+            "session": current.session_id,
+            "mailbox": current.mailbox_id,
+            "slice": current.number,
+            "before": before(MAILBOX_GIVEN_BACK, MailboxRunState.QUEUED),
+        },
     )
     if not queued.rowcount:
         return False
@@ -209,7 +208,8 @@ def put_off(connection: Connection, current: Slice, until: datetime) -> bool:
         connection.execute(
             text(
                 "WITH queued AS (UPDATE sync_session_mailboxes SET state = 'queued'"
-                " WHERE session_id = :session AND mailbox_id = :mailbox AND slice = :slice AND state = 'running' RETURNING 1)"
+                " WHERE session_id = :session AND mailbox_id = :mailbox AND slice = :slice AND state = ANY(:before)"
+                " RETURNING 1)"
                 " UPDATE outbox SET available_at = :until WHERE id = :row AND EXISTS (SELECT 1 FROM queued)"
             ),
             {
@@ -218,6 +218,7 @@ def put_off(connection: Connection, current: Slice, until: datetime) -> bool:
                 "slice": current.number,
                 "row": current.row_id,
                 "until": until,
+                "before": before(MAILBOX_GIVEN_BACK, MailboxRunState.QUEUED),
             },
         ).rowcount
         > 0
@@ -231,7 +232,7 @@ def put_off(connection: Connection, current: Slice, until: datetime) -> bool:
 _END_MAILBOX = text("""
     WITH ended AS (
         UPDATE sync_session_mailboxes SET state = :state, error_message = :error, finished_at = now()
-        WHERE session_id = :session AND mailbox_id = :mailbox AND slice = :slice AND state = 'running'
+        WHERE session_id = :session AND mailbox_id = :mailbox AND slice = :slice AND state = ANY(:before)
             AND (NOT :if_explained OR NOT EXISTS (SELECT 1 FROM unaccounted_keys WHERE mailbox_id = :mailbox))
         RETURNING 1),
     settled AS (DELETE FROM outbox WHERE id = :row AND EXISTS (SELECT 1 FROM ended))
@@ -249,6 +250,7 @@ def end_mailbox(
 
     `if_explained`: only when nothing that was listed is left in the ledger. False: nothing was changed.
     """
+    state = MailboxRunState.DONE if error is None else MailboxRunState.FAILED
     ended = connection.execute(
         _END_MAILBOX,
         {
@@ -256,7 +258,8 @@ def end_mailbox(
             "mailbox": current.mailbox_id,
             "slice": current.number,
             "row": current.row_id,
-            "state": str(MailboxRunState.DONE if error is None else MailboxRunState.FAILED),
+            "state": str(state),
+            "before": before(MAILBOX_ENDS, state),
             "error": error,
             "completed": int(error is None),
             "failed": int(error is not None),
@@ -282,7 +285,7 @@ def fail_mailbox(connection: Connection, session_id: UUID, mailbox_id: UUID, sou
             "session": session_id,
             "mailbox": mailbox_id,
             "error": error,
-            "before": before(MAILBOX_MOVES, MailboxRunState.FAILED),
+            "before": before(MAILBOX_GIVEN_UP, MailboxRunState.FAILED),
         },
     ).first()
     if row is None:
@@ -306,7 +309,7 @@ def cancel(connection: Connection, session_id: UUID) -> None:
             "UPDATE sync_session_mailboxes SET state = 'cancelled', slice = slice + 1, finished_at = now()"
             " WHERE session_id = :id AND state = ANY(:before)"
         ),
-        {"id": session_id, "before": before(MAILBOX_MOVES, MailboxRunState.CANCELLED)},
+        {"id": session_id, "before": before(MAILBOX_CANCELLED, MailboxRunState.CANCELLED)},
     )
     connection.execute(text("DELETE FROM outbox WHERE session_id = :id AND queue = 'ingestion'"), {"id": session_id})
 

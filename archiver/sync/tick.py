@@ -12,6 +12,7 @@ from sqlalchemy import Connection, Engine, text
 from archiver.models.states import RunOutcome, SourceStatus
 from archiver.queue.jobs import ContinuousSync, InitialImport, Job
 from archiver.sync import cycle, outbox
+from archiver.sync.moves import SOURCE_BREAKS, before
 
 _SOURCES_PER_OWNER = 2
 _SOURCES_PER_TICK = 10
@@ -93,7 +94,12 @@ def source_is_broken(connection: Connection, source_id: UUID, message: str) -> N
     connection.execute(
         text(
             "UPDATE ingestion_sources SET status = :status, status_message = :message, next_due_at = NULL, updated_at = now()"
-            " WHERE id = :id"
+            " WHERE id = :id AND status = ANY(:before)"
         ),
-        {"id": source_id, "status": str(SourceStatus.ERROR), "message": message},
+        {
+            "id": source_id,
+            "status": str(SourceStatus.ERROR),
+            "message": message,
+            "before": before(SOURCE_BREAKS, SourceStatus.ERROR),
+        },
     )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
@@ -11,8 +13,9 @@ from archiver.models.states import RunOutcome, SessionState
 from archiver.queue.jobs import SHORT_PAUSE_SECONDS, ContinuousSync, Envelope, InitialImport, Later
 from archiver.services import source_access, source_kinds, source_rows, sources
 from archiver.services.source_rows import Source
-from archiver.sync import cycle, outbox, sessions, tick
-from archiver.sync.sessions import ListedMailbox, SessionRow
+from archiver.sync import cycle, mailboxes, outbox, sessions, tick
+from archiver.sync.mailboxes import ListedMailbox
+from archiver.sync.sessions import SessionRow
 from connectors.errors import AuthFailed, ConnectorError, Throttled
 from workers.work import HEARTBEAT_SECONDS, ConnectorContext, Work
 
@@ -34,7 +37,9 @@ def process(job: ContinuousSync | InitialImport, work: Work, envelope: Envelope)
     except ConnectorError as error:
         return _could_not_list(source, session, work, row_id, error)
     with work.engine.begin() as connection:
-        total = sessions.publish(connection, session, listed, row_id)
+        total = sessions.publish(
+            connection, session, listed.mailboxes, row_id, is_whole=listed.is_whole, left_out=listed.left_out
+        )
         outbox.settle(connection, row_id)
     log.info("cycle_started", source=str(source.id), session=str(session.id), mailboxes=total)
     return None
@@ -58,15 +63,24 @@ def _claim(job: ContinuousSync | InitialImport, work: Work, row_id: UUID) -> tup
         return source, session
 
 
-def _told(job: ContinuousSync | InitialImport, work: Work) -> list[ListedMailbox]:
-    """The mailboxes in which somebody has seen new mail; none for a cycle over all of them."""
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    mailboxes: list[ListedMailbox]
+    is_whole: bool = False
+    left_out: Mapping[str, int] = field(default_factory=dict)
+
+
+def _told(job: ContinuousSync | InitialImport, work: Work) -> _Listed | None:
+    """The mailboxes in which the watcher has seen new mail; None for a cycle over all of them."""
     if isinstance(job, InitialImport) or not job.mailbox_ids:
-        return []
+        return None
     with work.engine.connect() as connection:
-        return sessions.mailboxes(connection, job.source_id, [UUID(part) for part in job.mailbox_ids.split(",")])
+        ids = [UUID(part) for part in job.mailbox_ids.split(",")]
+        found = mailboxes.listed_again(connection, job.source_id, ids)
+    return _Listed(found) if found else None
 
 
-def _list_mailboxes(source: Source, session: SessionRow, work: Work) -> list[ListedMailbox]:
+def _list_mailboxes(source: Source, session: SessionRow, work: Work) -> _Listed:
     told_at = time.monotonic()
 
     def heartbeat(_: int | None) -> None:
@@ -86,7 +100,8 @@ def _list_mailboxes(source: Source, session: SessionRow, work: Work) -> list[Lis
             listed.append(ListedMailbox(box.address, box.display_name, box.provider_id))
     if context.left_out:
         log.info("mailboxes_left_out", source=str(source.id), reasons=dict(context.left_out))
-    return listed
+    # a source that is read once lists what it reads now, and still has what it brought before
+    return _Listed(listed, source.kind not in source_kinds.RUNS_ONCE, context.left_out)
 
 
 def _put_off(job: ContinuousSync | InitialImport, session: SessionRow, work: Work, row_id: UUID, after_seconds: float) -> None:

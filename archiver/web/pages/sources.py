@@ -15,6 +15,7 @@ from archiver.services.access import scope_of
 from archiver.services.principal import Right
 from archiver.services.quiet_context import QuietContext
 from archiver.services.source_rows import Source
+from archiver.sync import listings
 from archiver.web.pages.base import Form, Posted, View, Viewed, see
 from archiver.web.pages.fields import FormField, fields_of, given_values
 
@@ -117,6 +118,7 @@ def source_page(view: Looking, source_id: UUID) -> Response:
             "running": running,
             "boxes": runs.mailboxes(connection, running.session_id, 50) if running else [],
             "runs": runs.last_runs(connection, source_id, 200),
+            "listing": listings.last_of(connection, source_id),
             "ledger": source_view.mailboxes(connection, scope, source_id, "", _MAILBOXES),
             "kept": view.context.counted.get(("kept", source_id), lambda: kept.kept(connection, source_id)),
         }

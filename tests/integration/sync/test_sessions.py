@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from uuid import UUID
 
@@ -14,6 +15,7 @@ from archiver.models import uuid7
 from archiver.models.states import RunOutcome
 from archiver.queue.jobs import ContinuousSync, Envelope, ProcessMailbox, QueueName
 from archiver.queue.queues import FailedJob
+from archiver.services import source_rows, sources
 from archiver.sync import cycle, outbox, sessions, tick
 from archiver.sync.failures import settle_failed
 from archiver.sync.sessions import ListedMailbox, SessionRow, Slice
@@ -250,3 +252,85 @@ def test_a_job_that_was_given_up_ends_in_postgres_once(engine: Engine) -> None:
     assert rows(engine, "SELECT 1 FROM sync_sessions") == []
     ((status,),) = rows(engine, "SELECT status FROM ingestion_sources")
     assert status == "error"
+
+
+def test_a_given_up_job_whose_row_is_settled_does_not_fail_its_successor(engine: Engine) -> None:
+    source_id = add_source(engine)
+    publish(engine, source_id, 1)
+    ((row_id, job),) = announced(engine)  # type: ignore[misc]
+    held = begin(engine, row_id, job)
+    assert held is not None
+    with engine.begin() as connection:
+        assert sessions.give_back(connection, held, source_id)
+    data = Envelope.of(job, str(row_id)).encode()
+    with engine.begin() as connection:
+        settle_failed(connection, FailedJob(QueueName.INGESTION, str(row_id), "process-mailbox", data, "stalled", 5))
+    assert rows(engine, "SELECT state FROM sync_session_mailboxes") == [("queued",)]
+    assert len(announced(engine)) == 1
+
+
+def test_a_given_up_listing_whose_row_is_settled_does_not_end_its_successor(engine: Engine) -> None:
+    source_id, old = add_source(engine), uuid7()
+    with engine.begin() as connection:
+        session = sessions.claim(connection, source_id, is_initial_import=False)
+        data = Envelope.of(ContinuousSync(source_id), str(old)).encode()
+        settle_failed(connection, FailedJob(QueueName.INGESTION, str(old), "continuous-sync", data, "stalled", 5))
+    assert rows(engine, "SELECT id FROM sync_sessions") == [(session.id,)]
+    assert rows(engine, "SELECT 1 FROM dead_letters") == []
+
+
+def test_a_cycle_is_not_finished_before_its_mailboxes_have_ended(engine: Engine) -> None:
+    source_id = add_source(engine)
+    with engine.begin() as connection:
+        listing = sessions.claim(connection, source_id, is_initial_import=False)
+        assert cycle.finish(connection, listing.id) is None, "it has not been published"
+    session = publish(engine, source_id, 1)
+    with engine.begin() as connection:
+        assert cycle.finish(connection, session.id) is None
+    assert rows(engine, "SELECT id FROM sync_sessions") == [(session.id,)]
+    assert rows(engine, "SELECT 1 FROM sync_runs") == []
+    assert len(announced(engine)) == 1
+
+
+@pytest.mark.parametrize(("outcome", "again"), [(RunOutcome.FAILED, 1), (RunOutcome.STALE, 1), (RunOutcome.CANCELLED, 0)])
+def test_a_cycle_that_is_abandoned_is_followed_by_the_one_that_was_asked_for(
+    engine: Engine, outcome: RunOutcome, again: int
+) -> None:
+    source_id = add_source(engine)
+    session = publish(engine, source_id, 1)
+    with engine.begin() as connection:
+        assert sessions.request_rerun(connection, source_id)
+        cycle.abandon(connection, session.id, outcome, "why")
+    assert len(rows(engine, "SELECT 1 FROM outbox WHERE job = 'continuous-sync'")) == again
+
+
+def test_a_source_is_paused_while_its_mailboxes_end(engine: Engine) -> None:
+    """The two lock the same rows; neither may wait for the other in a circle."""
+    source_id = add_source(engine)
+    publish(engine, source_id, 1)
+    ((row_id, job),) = announced(engine)  # type: ignore[misc]
+    held = begin(engine, row_id, job)
+    assert held is not None
+    with engine.connect() as ending, ThreadPoolExecutor(1) as pool:
+        ending.execute(text("SELECT 1 FROM sync_session_mailboxes WHERE mailbox_id = :id FOR UPDATE"), {"id": job.mailbox_id})
+
+        def pause() -> None:
+            with engine.begin() as connection:
+                source = source_rows.load(connection, source_id)
+                assert source is not None
+                sources.pause(connection, source)
+
+        pausing = pool.submit(pause)
+        _until_somebody_waits_for_a_lock(engine)
+        assert sessions.end_mailbox(ending, held, source_id)
+        ending.commit()
+        pausing.result(timeout=30)
+    assert rows(engine, "SELECT status FROM ingestion_sources") == [("paused",)]
+    assert rows(engine, "SELECT outcome, completed_mailboxes FROM sync_runs") == [("cancelled", 1)]
+
+
+def _until_somebody_waits_for_a_lock(engine: Engine) -> None:
+    deadline = time.monotonic() + 30
+    waiting = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    while not rows(engine, waiting):
+        assert time.monotonic() < deadline

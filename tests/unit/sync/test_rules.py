@@ -9,34 +9,33 @@ import pytest
 
 from archiver.models.states import MailboxRunState, RunOutcome, SessionState, SourceStatus
 from archiver.sync.cycle import judge
-from archiver.sync.moves import MAILBOX_MOVES, SESSION_MOVES, SOURCE_MOVES, before
+from archiver.sync.moves import MAILBOX_BEGINS, MAILBOX_EVENTS, SESSION_EVENTS, SOURCE_EVENTS, SOURCE_PAUSED, before
 from archiver.sync.relay import Picked, choose
 
 MACHINES = [
-    (SOURCE_MOVES, SourceStatus, SourceStatus.PENDING),
-    (MAILBOX_MOVES, MailboxRunState, MailboxRunState.QUEUED),
-    (SESSION_MOVES, SessionState, SessionState.LISTING),
+    (SOURCE_EVENTS, SourceStatus, SourceStatus.PENDING),
+    (MAILBOX_EVENTS, MailboxRunState, MailboxRunState.QUEUED),
+    (SESSION_EVENTS, SessionState, SessionState.LISTING),
 ]
 
 
-@pytest.mark.parametrize(("moves", "states", "start"), MACHINES, ids=["source", "mailbox", "session"])
-def test_every_state_can_be_reached_and_is_in_the_table(moves: dict, states: type, start: str) -> None:  # type: ignore[type-arg]
-    assert set(moves) == set(states)
+@pytest.mark.parametrize(("events", "states", "start"), MACHINES, ids=["source", "mailbox", "session"])
+def test_every_state_can_be_reached(events: tuple, states: type, start: str) -> None:  # type: ignore[type-arg]
     reached, new = set(), {start}
     while new:
         reached |= new
-        new = {following for state in new for following in moves[state]} - reached
+        new = {target for moves in events for target, allowed in moves.items() if allowed & reached} - reached
     assert reached == set(states)
 
 
 def test_a_mailbox_that_has_ended_stays_ended() -> None:
-    for ended in (MailboxRunState.DONE, MailboxRunState.FAILED, MailboxRunState.CANCELLED):
-        assert MAILBOX_MOVES[ended] == frozenset()
+    ended = {MailboxRunState.DONE, MailboxRunState.FAILED, MailboxRunState.CANCELLED}
+    assert not any(allowed & ended for moves in MAILBOX_EVENTS for allowed in moves.values())
 
 
 def test_guards_are_the_states_before() -> None:
-    assert set(before(MAILBOX_MOVES, MailboxRunState.RUNNING)) == {"queued"}
-    assert set(before(SOURCE_MOVES, SourceStatus.PAUSED)) == {"pending", "importing", "active", "syncing", "error"}
+    assert set(before(MAILBOX_BEGINS, MailboxRunState.RUNNING)) == {"queued", "running"}
+    assert set(before(SOURCE_PAUSED, SourceStatus.PAUSED)) == {"pending", "importing", "active", "syncing", "error"}
 
 
 def picked(

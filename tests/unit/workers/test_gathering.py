@@ -8,7 +8,7 @@ import pytest
 
 from connectors.base import BATCH_BYTES, Batch, ChangeKind, CopyChange, FailedMessage, FolderListing, RawMessage, Skipped
 from connectors.errors import Throttled
-from workers.gathering import gather, join
+from workers.gathering import cleaned, gather, join
 
 
 def batch(*keys: str, size: int = 10) -> Batch:
@@ -62,3 +62,18 @@ def test_joined_they_say_the_same() -> None:
     assert (joined.skipped, joined.failed) == (one.skipped, two.failed)
     assert [listing.folder for listing in join([batch("a"), batch("b")]).listings] == ["a", "b"]
     assert join([one]) is one
+
+
+def test_names_and_reasons_are_cleaned_and_keys_are_not() -> None:
+    given = Batch(
+        messages=(RawMessage("k\0", b"x", folder="a\0", flags=("\\Seen",), labels=("l\ud800",)), RawMessage("fine", b"x")),
+        failed=(FailedMessage("k\0", "why\0", "a\0"),),
+        listings=(FolderListing("a\0", ("k\0",)),),
+        state={"imap:a\0": "b\0", "gone\0": None},
+    )
+    clean = cleaned(given)
+    assert (clean.messages[0].folder, clean.messages[0].labels) == ("a\ufffd", ("l\ufffd",))
+    assert clean.messages[1] is given.messages[1]
+    assert clean.messages[0].provider_key == clean.listings[0].provider_keys[0] == "k\0"
+    assert (clean.failed[0].reason, clean.listings[0].folder) == ("why\ufffd", "a\ufffd")
+    assert clean.state == {"imap:a\ufffd": "b\ufffd", "gone\ufffd": None}

@@ -1,0 +1,163 @@
+"""The mailboxes of a source: which of those that it lists are known, new, back, or another one at a known address."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from sqlalchemy import Connection, text
+
+from archiver.db import clean, json_text
+from archiver.models.ids import uuid7
+
+_KEYS = text("SELECT lower(a) FROM unnest(CAST(:addresses AS text[])) WITH ORDINALITY AS x(a, n) ORDER BY n")
+_KNOWN = text("""
+    SELECT id, lower(address), address, display_name, provider_id, gone_at IS NOT NULL FROM mailboxes
+    WHERE source_id = :source AND (:all OR lower(address) = ANY(:keys))""")
+_ADD = text("""
+    INSERT INTO mailboxes (id, source_id, address, display_name, provider_id, replaces_id)
+    SELECT id, :source, address, display_name, provider_id, replaces_id FROM json_to_recordset(CAST(:rows AS json))
+        AS r(id uuid, address text, display_name text, provider_id text, replaces_id uuid)
+    ORDER BY lower(address)
+    ON CONFLICT (source_id, lower(address)) DO UPDATE SET gone_at = NULL RETURNING id""")
+_CHANGE = text("""
+    UPDATE mailboxes m SET gone_at = NULL, display_name = coalesce(r.display_name, m.display_name),
+        provider_id = coalesce(r.provider_id, m.provider_id)
+    FROM json_to_recordset(CAST(:rows AS json)) AS r(id uuid, display_name text, provider_id text) WHERE m.id = r.id""")
+_GONE = text("UPDATE mailboxes SET gone_at = now() WHERE id = ANY(:ids) AND gone_at IS NULL")
+# The address belongs to the mailbox that has it now. Nobody reads the former one because of its address any more.
+_RETIRE = text("""
+    UPDATE mailboxes SET former_address = address, address = address || ' (former ' || right(CAST(id AS text), 12) || ')',
+        gone_at = coalesce(gone_at, now()), next_due_at = NULL WHERE id = ANY(:ids) AND former_address IS NULL""")
+
+
+@dataclass(frozen=True, slots=True)
+class ListedMailbox:
+    """A mailbox as the source names it."""
+
+    address: str
+    display_name: str | None
+    provider_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class KnownMailbox:
+    id: UUID
+    key: str
+    """Its address as Postgres lowers it, which is not always as Python does."""
+    address: str
+    display_name: str | None
+    provider_id: str | None
+    is_gone: bool
+
+
+@dataclass(slots=True)
+class Plan:
+    """What a listing says about the mailboxes of a source."""
+
+    known: list[UUID] = field(default_factory=list)
+    changed: list[tuple[UUID, ListedMailbox]] = field(default_factory=list)
+    """Known ones that are back, or are called otherwise now."""
+    new: list[tuple[ListedMailbox, UUID | None]] = field(default_factory=list)
+    """With the mailbox that had the address before."""
+    retired: list[KnownMailbox] = field(default_factory=list)
+    """Those whose address has gone to another mailbox."""
+    gone: list[KnownMailbox] = field(default_factory=list)
+    """Those that the source does not list any more."""
+
+
+def plan(listed: Mapping[str, ListedMailbox], known: Sequence[KnownMailbox], *, is_whole: bool) -> Plan:
+    """Pure. Both by the address as Postgres lowers it. `is_whole`: what is not listed is not there any more."""
+    found = Plan()
+    held = {box.key: box for box in known}
+    for key, box in listed.items():
+        before = held.get(key)
+        if before is None:
+            found.new.append((box, None))
+        elif before.provider_id and box.provider_id and before.provider_id != box.provider_id:
+            found.retired.append(before)
+            found.new.append((box, before.id))
+        else:
+            found.known.append(before.id)
+            if before.is_gone or _says_more(box, before):
+                found.changed.append((before.id, box))
+    if is_whole:
+        found.gone = [box for box in known if not box.is_gone and box.key not in listed]
+    return found
+
+
+def _says_more(listed: ListedMailbox, known: KnownMailbox) -> bool:
+    named = listed.display_name not in (None, known.display_name)
+    return named or listed.provider_id not in (None, known.provider_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """The mailboxes of a listing, and which ones it does not have any more."""
+
+    ids: list[UUID]
+    new: int = 0
+    gone: list[str] = field(default_factory=list)
+    retired: list[str] = field(default_factory=list)
+
+
+def record(connection: Connection, source_id: UUID, listed: Sequence[ListedMailbox], *, is_whole: bool) -> Recorded:
+    """Adds, changes and marks the rows. Those that have not changed are not written."""
+    by_key = _by_key(connection, listed)
+    values = {"source": source_id, "all": is_whole, "keys": list(by_key)}
+    known = [KnownMailbox(*row) for row in connection.execute(_KNOWN, values)]
+    found = plan(by_key, known, is_whole=is_whole)
+    retire(connection, [box.id for box in found.retired])
+    if found.changed:
+        rows = [
+            {"id": known_id, "display_name": box.display_name, "provider_id": box.provider_id}
+            for known_id, box in found.changed
+        ]
+        connection.execute(_CHANGE, {"rows": json_text(rows)})
+    if found.gone:
+        connection.execute(_GONE, {"ids": [box.id for box in found.gone]})
+    added = _add(connection, source_id, found.new)
+    return Recorded(
+        [*found.known, *added], len(added), [box.address for box in found.gone], [box.address for box in found.retired]
+    )
+
+
+def retire(connection: Connection, mailbox_ids: Sequence[UUID]) -> None:
+    """Their address has gone to other mailboxes; rows, state and the readers they were granted to stay theirs."""
+    if mailbox_ids:
+        connection.execute(_RETIRE, {"ids": list(mailbox_ids)})
+
+
+def _by_key(connection: Connection, listed: Sequence[ListedMailbox]) -> dict[str, ListedMailbox]:
+    boxes = [ListedMailbox(clean(box.address), clean(box.display_name), clean(box.provider_id)) for box in listed]
+    keys = connection.execute(_KEYS, {"addresses": [box.address for box in boxes]}).scalars()
+    return dict(zip(keys, boxes, strict=True))
+
+
+def _add(connection: Connection, source_id: UUID, new: Sequence[tuple[ListedMailbox, UUID | None]]) -> list[UUID]:
+    if not new:
+        return []
+    rows = [
+        {
+            "id": uuid7(),
+            "address": box.address,
+            "display_name": box.display_name,
+            "provider_id": box.provider_id,
+            "replaces_id": replaced,
+        }
+        for box, replaced in new
+    ]
+    return list(connection.execute(_ADD, {"source": source_id, "rows": json_text(rows)}).scalars())
+
+
+def listed_again(connection: Connection, source_id: UUID, mailbox_ids: Sequence[UUID]) -> list[ListedMailbox]:
+    """Those of them that the source still has, as it named them."""
+    rows = connection.execute(
+        text(
+            "SELECT address, display_name, provider_id FROM mailboxes"
+            " WHERE source_id = :source AND id = ANY(:ids) AND gone_at IS NULL"
+        ),
+        {"source": source_id, "ids": list(mailbox_ids)},
+    )
+    return [ListedMailbox(*row) for row in rows]
