@@ -10,7 +10,7 @@ from sqlalchemy import Connection, text
 
 from archiver.models.states import RunOutcome, SourceStatus
 from archiver.queue.jobs import ContinuousSync
-from archiver.sync import outbox, sessions
+from archiver.sync import imports, outbox, sessions
 from archiver.sync.moves import SOURCE_MOVES, before
 
 _TOTALS = text("""
@@ -70,7 +70,7 @@ def finish(connection: Connection, session_id: UUID, runs_once: frozenset[str] =
     outcome = judge(totals, _waiting_mailboxes(connection, session.source_id))
     ended = _end(connection, session, outcome, totals, message=_message(outcome, totals))
     connection.execute(_FORGET_UNEVENTFUL, {"source": session.source_id})
-    if session.rerun_requested:
+    if session.rerun_requested and not session.runs_once:
         outbox.announce(connection, ContinuousSync(session.source_id), source_id=session.source_id, caused_by=session_id)
     return ended
 
@@ -121,7 +121,7 @@ def _lock(connection: Connection, session_id: UUID, once: frozenset[str] = froze
     row = connection.execute(
         text(
             "SELECT x.id, x.ingestion_source_id, x.is_initial_import, x.rerun_requested, x.created_at,"
-            " s.kind = ANY(:once) AS runs_once"
+            " s.kind = ANY(:once) OR EXISTS (SELECT 1 FROM imports i WHERE i.source_id = s.id) AS runs_once"
             " FROM sync_sessions x JOIN ingestion_sources s ON s.id = x.ingestion_source_id WHERE x.id = :id FOR UPDATE OF x"
         ),
         {"id": session_id, "once": sorted(once)},
@@ -158,6 +158,8 @@ def _end(
     _settle_source(connection, session, outcome, message)
     connection.execute(text("DELETE FROM outbox WHERE session_id = :id AND queue = 'ingestion'"), {"id": session.id})
     connection.execute(text("DELETE FROM sync_sessions WHERE id = :id"), {"id": session.id})
+    if session.runs_once:
+        imports.end(connection, session.id, session.source_id, outcome, message)
     return Ended(session.id, session.source_id, outcome)
 
 
@@ -175,7 +177,7 @@ def _settle_source(connection: Connection, session: _Locked, outcome: RunOutcome
             "status": str(status),
             "message": message,
             "healthy": outcome in (RunOutcome.SUCCESS, RunOutcome.INCOMPLETE),
-            "once": session.runs_once and outcome is RunOutcome.FAILED,
+            "once": session.runs_once,
             "before": before(SOURCE_MOVES, status),
         },
     )

@@ -16,7 +16,7 @@ SOURCE_MOVES: Mapping[SourceStatus, frozenset[SourceStatus]] = {
     _IMPORTING: frozenset({_ACTIVE, _IMPORTED, _PAUSED, _ERROR}),
     _ACTIVE: frozenset({_SYNCING, _PAUSED, _ERROR}),
     _SYNCING: frozenset({_ACTIVE, _PAUSED, _ERROR}),
-    _PAUSED: frozenset({_PENDING, _ACTIVE}),
+    _PAUSED: frozenset({_PENDING, _ACTIVE, _IMPORTED}),
     _ERROR: frozenset({_IMPORTING, _SYNCING, _PAUSED, _PENDING, _ACTIVE}),
     _IMPORTED: frozenset({_IMPORTING}),
 }

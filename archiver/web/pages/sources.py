@@ -99,9 +99,9 @@ def import_uploads(view: Changing, given: Form) -> Response:
     except ValueError:
         raise UsageError("uploads: expected their ids") from None
     mailbox = given.get("mailbox", "").strip()
-    source = upload_imports.begin(context.engine, context.settings, context.keyring, view.who, wanted, mailbox)
+    item = upload_imports.begin(context.engine, context.settings, context.keyring, view.who, wanted, mailbox)
     context.keep_config()
-    return see(f"/sources/{source.id}")
+    return see(f"/sources/{item.source_id}")
 
 
 @router.get("/sources/{source_id}")
