@@ -160,6 +160,20 @@ def listed(
     return [_import(row) for row in connection.execute(statement, values)]
 
 
+def of_source(connection: Connection, source_id: UUID, most: int) -> list[Import]:
+    """Newest first."""
+    return listed(connection, LOCAL_OPERATOR, source_id, most)
+
+
+def kept_uploads(connection: Connection) -> dict[UUID, int]:
+    """By source: imports that ended without success, and whose uploaded files wait for somebody."""
+    statement = text(
+        "SELECT source_id, count(*) FROM imports WHERE upload_folder IS NOT NULL AND upload_removed_at IS NULL"
+        " AND outcome <> 'success' AND discarded_at IS NULL GROUP BY 1"
+    )
+    return {row[0]: int(row[1]) for row in connection.execute(statement)}
+
+
 def begin(
     engine: Engine,
     keyring: Keyring,
