@@ -13,13 +13,14 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import psutil
 
 from archiver.config import load_settings
 from archiver.secrets import credentials_keyring
-from archiver.services import imports, runs, sources
+from archiver.services import imports, runs
 from archiver.services.quiet_context import QuietContext
 from benchmarks.engine import _servers
 from benchmarks.report import figure, load
@@ -122,11 +123,8 @@ def _import(place: Path, size: int) -> None:
     with _servers(place) as (environment, engine, _), _worker(environment) as worker:
         keyring = credentials_keyring(load_settings(environment, Path("none")))
         for title in ("import, durable", "the same import again"):
-            source, _ = imports.begin(engine, keyring, [place / "import.mbox"], ADDRESS, {})
-            with engine.begin() as connection:
-                before = runs.newest_run(connection, source.id)
-                sources.sync_now(connection, source)
-            run = runs.wait_for_run(engine, source.id, before, 1800, lambda _: None)
+            item = imports.begin(engine, keyring, [place / "import.mbox"], ADDRESS, {})
+            run = runs.wait_until_found(engine, partial(imports.ended_run, import_id=item.id), 1800, lambda _: None)
             assert run.archived == (count if title == "import, durable" else 0), run
             figure(f"{title}: {count:,} messages, {size >> 20:,} MiB", count / run.seconds, "messages/s")
             figure(f"{title}, bytes", size / 2**20 / run.seconds, "MiB/s")

@@ -16,6 +16,7 @@ from sqlalchemy import Connection, text
 
 from archiver.logs import get_logger
 from archiver.queue.jobs import SHORT_PAUSE_SECONDS, Later
+from archiver.services import imports
 from archiver.services.ingest import Fence, TakenOver
 from archiver.services.intake import MAX_FOLDER_CHARS
 from archiver.services.provider_keys import VERSION_MARK, FittedKeys, fit_key
@@ -66,8 +67,9 @@ class LoadedMailbox:
     """Dead letters whose next try is due, by provider key."""
 
 
-def load_mailbox(connection: Connection, mailbox_id: UUID) -> LoadedMailbox:
+def load_mailbox(connection: Connection, mailbox_id: UUID, session_id: UUID) -> LoadedMailbox:
     source, row = load_with(connection, _LOAD, id=mailbox_id, most=_REFETCH_AT_MOST)
+    source = imports.as_read_by(connection, source, session_id)
     origin = Origin(source.id, source.kind, source.name, mailbox_id, row.address, row.display_name, row.provider_id)
     return LoadedMailbox(source, origin, dict(row.sync_state), row.has_failed, row.due)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from datetime import datetime
 from typing import Annotated, Generic, TypeVar
 
 from fastapi import Query
@@ -41,3 +42,14 @@ def decode_cursor(cursor: str, count: int) -> list[str]:
     if len(values) != count:
         raise UsageError("cursor: not one that a page before this gave")
     return values
+
+
+def time_of(value: str) -> datetime:
+    """From a cursor. Raises UsageError for one that we did not make."""
+    try:
+        found = datetime.fromisoformat(value)
+    except ValueError:
+        found = None
+    if found is None or found.tzinfo is None:
+        raise UsageError("cursor: not one that a page before this gave")
+    return found

@@ -6,7 +6,7 @@ from fastapi import APIRouter
 from starlette.routing import Match
 from starlette.types import Scope
 
-from archiver.api import audit, door, exports, me, messages, oidc, search, sources, system, uploads, users
+from archiver.api import audit, door, exports, imports, me, messages, oidc, search, sources, system, uploads, users
 from archiver.api.problems import ERRORS
 
 PREFIX = "/api/v1"
@@ -19,6 +19,19 @@ class _Api(APIRouter):
 
 
 router = _Api(prefix=PREFIX, responses=ERRORS, generate_unique_id_function=lambda route: route.name)
-PARTS = (search, messages, me, sources, uploads, system, exports, users, audit, door, oidc)  # those asked most come first
+PARTS = (
+    search,
+    messages,
+    me,
+    sources,
+    uploads,
+    imports,
+    system,
+    exports,
+    users,
+    audit,
+    door,
+    oidc,
+)  # those asked most come first
 for part in PARTS:
     router.include_router(part.router)

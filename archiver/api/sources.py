@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from archiver.api.auth import Administrator, Context, Viewer
 from archiver.api.context import ApiContext
-from archiver.api.page import Body, Cursor, Limit, Page, decode_cursor, encode_cursor
+from archiver.api.page import Body, Cursor, Limit, Page, decode_cursor, encode_cursor, time_of
 from archiver.errors import NotFound, UsageError
 from archiver.models.states import SourceStatus
 from archiver.services import runs, source_access, source_kinds, source_rows, source_view, sources
@@ -172,7 +172,7 @@ def list_source_mailboxes(
 @router.get("/sources/{source_id}/runs")
 def list_runs(source_id: UUID, who: Viewer, context: Context, limit: Limit = 50, cursor: Cursor = None) -> Page[Run]:
     """Newest first."""
-    before = _time(decode_cursor(cursor, 1)[0]) if cursor else None
+    before = time_of(decode_cursor(cursor, 1)[0]) if cursor else None
     with context.reading() as connection:
         found = runs.last_runs(connection, _load(context, source_id).id, limit, before)
     return Page(items=found, next=encode_cursor(found[-1].finished_at.isoformat()) if len(found) == limit else None)
@@ -195,13 +195,3 @@ def _no_paths(settings: dict[str, Any]) -> None:
     """Whoever can reach the page is not somebody who may read the files of the server."""
     if "paths" in settings:
         raise UsageError("paths of the server can be named on the server itself only: `archiver source add files …`")
-
-
-def _time(value: str) -> datetime:
-    try:
-        found = datetime.fromisoformat(value)
-    except ValueError:
-        found = None
-    if found is None or found.tzinfo is None:
-        raise UsageError("cursor: not one that a page before this gave")
-    return found

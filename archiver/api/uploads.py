@@ -37,6 +37,7 @@ class UploadShape(BaseModel):
     offset: Annotated[int, Field(description="How much has arrived: the next piece goes on here.")]
     sha256: str | None
     state: UploadState
+    import_id: Annotated[UUID | None, Field(description="The newest import that reads it.")]
     created_at: datetime
 
 
@@ -45,6 +46,7 @@ class ImportInto(Body):
 
 
 class ImportStarted(BaseModel):
+    import_id: Annotated[UUID, Field(description="`GET /imports/{import_id}` says how it goes.")]
     source_id: UUID
     source: Annotated[str, Field(description="The source of the import; its runs say how it went.")]
 
@@ -93,7 +95,7 @@ async def send_piece(
     with uploads.appending(context.settings, upload, upload_offset) as file:
         try:
             async for piece in pieces(request):
-                await run_in_threadpool(uploads.add_piece, file, upload, piece)
+                await run_in_threadpool(uploads.add_piece, context.settings, file, upload, piece)
         except ClientDisconnect:
             raise UsageError("the connection broke off") from None
         return Response(status_code=204, headers={"Upload-Offset": str(file.tell())})
@@ -108,17 +110,16 @@ def complete_upload(upload_id: UUID, who: Ingester, context: Context) -> UploadS
 @router.post("/{upload_id}/import", status_code=202)
 def import_upload(upload_id: UUID, given: ImportInto, who: Ingester, context: Context) -> ImportStarted:
     """Read the file into the archive, as `archiver import` does: mbox, .eml, zip and what else it knows. Into your own mailbox;
-    as an administrator into any. The file stays until you remove the upload."""
-    wanted = (context.engine, context.settings, context.keyring, who, [upload_id], given.mailbox)
-    source = upload_imports.begin(*wanted, keep=True)
+    as an administrator into any. The upload is removed when the import has succeeded, and not before."""
+    item = upload_imports.begin(context.engine, context.settings, context.keyring, who, [upload_id], given.mailbox)
     context.keep_config()
-    return ImportStarted(source_id=source.id, source=source.name)
+    return ImportStarted(import_id=item.id, source_id=item.source_id, source=item.source)
 
 
 @router.delete("/{upload_id}", status_code=204)
 def remove_upload(upload_id: UUID, who: Ingester, context: Context) -> None:
-    with context.engine.begin() as connection:
-        uploads.remove(connection, context.settings, who, upload_id)
+    """`409 conflict`: an import reads it. After an import that did not succeed, this discards it."""
+    upload_imports.remove(context.engine, context.settings, who, upload_id)
 
 
 def _load(context: ApiContext, who: Ingester, upload_id: UUID) -> Upload:
@@ -139,5 +140,6 @@ def _shape(context: ApiContext, upload: Upload) -> UploadShape:
         offset=uploads.offset(context.settings, upload),
         sha256=upload.sha256.hex() if upload.sha256 else None,
         state=upload.state,
+        import_id=upload.import_id,
         created_at=upload.created_at,
     )

@@ -22,6 +22,7 @@ COMMANDS = {
     "demo": "archiver.cli.demo:demo",
     "status": "archiver.cli.status:status",
     "import": "archiver.cli.import_:import_",
+    "imports": "archiver.cli.imports:app",
     "source": "archiver.cli.source:app",
     "search": "archiver.cli.search:search",
     "show": "archiver.cli.mail:show",

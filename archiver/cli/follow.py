@@ -25,19 +25,19 @@ _LOOK_SECONDS = 2.0
 
 def wait_for_end(
     archive: OpenArchive,
-    source: Source,
-    after: UUID | None,
+    source_id: UUID,
+    find: Callable[[Connection], Run | None],
     timeout_seconds: float | None,
     look: Callable[[Connection], None],
     *,
     is_shown: bool,
 ) -> Run:
-    """Until the source's next cycle has ended, by the queue's events; `look` is for bars, which are drawn more often."""
+    """Until `find` finds a run of this source, by the queue's events; `look` is for bars, which are drawn more often."""
     redis_url = archive.settings.redis_url
     assert redis_url is not None
     seconds = _BARS_SECONDS if is_shown else _LOOK_SECONDS
-    with CycleEnds(redis_url.get_secret_value(), source.id) as ends:
-        return runs.wait_for_run(archive.engine, source.id, after, timeout_seconds, look, lambda: ends.wait(seconds))
+    with CycleEnds(redis_url.get_secret_value(), source_id) as ends:
+        return runs.wait_until_found(archive.engine, find, timeout_seconds, look, lambda: ends.wait(seconds))
 
 
 def follow_run(archive: OpenArchive, source: Source, after: UUID | None, timeout_seconds: float | None, *, quiet: bool) -> Run:
@@ -62,7 +62,10 @@ def follow_run(archive: OpenArchive, source: Source, after: UUID | None, timeout
                     progress.update(whole, total=one.mailboxes or None, completed=one.ended_mailboxes, figures=figures)
                 _show_mailboxes(connection, one.session_id, progress, bars)
 
-        run = wait_for_end(archive, source, after, timeout_seconds, look, is_shown=is_shown)
+        def find(connection: Connection) -> Run | None:
+            return runs.first_run(connection, source.id, after)
+
+        run = wait_for_end(archive, source.id, find, timeout_seconds, look, is_shown=is_shown)
     if not quiet:
         _sum_up(run)
     return run

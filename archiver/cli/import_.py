@@ -6,7 +6,6 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
-from uuid import UUID
 
 import typer
 from rich.filesize import decimal
@@ -19,11 +18,10 @@ from archiver.cli.output import Json, messages, print_json
 from archiver.errors import UsageError
 from archiver.models.states import RunOutcome
 from archiver.secrets import credentials_keyring
-from archiver.services import imports, runs, sources
-from archiver.services.imports import Report
+from archiver.services import imports, runs
+from archiver.services.imports import Import, Report
 from archiver.services.runs import Run
 from archiver.services.snapshot import save_config
-from archiver.services.source_rows import Source
 
 _SHOWN = 20
 _KINDS = ("auto", "mbox", "mboxo", "mboxrd", "mboxcl", "mboxcl2", "eml", "emlx")
@@ -51,20 +49,17 @@ def import_(
     absolute = [Path(os.path.abspath(path)) for path in paths]  # noqa: PTH100 - resolve() would follow links
     with opened("import", "workers") as archive:
         keyring = credentials_keyring(archive.settings)
-        source, is_under_way = imports.begin(archive.engine, keyring, absolute, mailbox, settings)
-        with archive.engine.begin() as connection:
-            before = runs.newest_run(connection, source.id)
-            if not is_under_way:
-                sources.sync_now(connection, source)
+        item = imports.begin(archive.engine, keyring, absolute, mailbox, settings)
         save_config(archive.engine, archive.archive)
         if not wait:
-            return _announce(source, json=json)
-        run = _follow(archive, source, before, timeout, quiet=json)
+            return _announce(item, json=json)
+        run = _follow(archive, item, timeout, quiet=json)
         follow_index(archive.engine, run, timeout, quiet=json)
         with archive.engine.connect() as connection:
-            report = imports.report(connection, source, run)
+            report = imports.report(connection, item, run)
     if json:
-        print_json({**run.figures(), "duplicates": max(run.duplicates, report.known), **report.figures()})
+        known = max(run.duplicates, report.known)
+        print_json({"import": item.id, **run.figures(), "duplicates": known, **report.figures()})
     else:
         _print(run, report)
     raise typer.Exit({"success": 0, "incomplete": 3}.get(run.outcome, 1))
@@ -85,12 +80,12 @@ def _settings(paths: list[Path], kind: str, given: list[str] | None) -> dict[str
     return found
 
 
-def _announce(source: Source, *, json: bool) -> None:
-    said = f"The import is under way while `archiver up` runs; `archiver source sync {source.name} --wait` follows it."
-    print_json({"source": source.name, "message": said}) if json else messages.print(said, markup=False)
+def _announce(item: Import, *, json: bool) -> None:
+    said = f"The import is under way while `archiver up` runs; `archiver source sync {item.source} --wait` follows it."
+    print_json({"source": item.source, "import": item.id, "message": said}) if json else messages.print(said, markup=False)
 
 
-def _follow(archive: OpenArchive, source: Source, before: UUID | None, timeout: float | None, *, quiet: bool) -> Run:
+def _follow(archive: OpenArchive, item: Import, timeout: float | None, *, quiet: bool) -> Run:
     columns = (
         TextColumn("importing"),
         BarColumn(),
@@ -103,14 +98,20 @@ def _follow(archive: OpenArchive, source: Source, before: UUID | None, timeout: 
         bar = progress.add_task("", total=None, figures="waiting for a worker", kinds="")
 
         def look(connection: Connection) -> None:
-            for one in runs.running(connection, source.id):
-                far = imports.tally(connection, source)
+            for one in runs.running(connection, item.source_id):
+                if imports.load(connection, item.id).session_id != one.session_id:
+                    progress.update(bar, figures="waiting for another import into this mailbox")
+                    continue
+                far = imports.tally(connection, item)
                 rate = f"{far.found / one.seconds:,.0f}/s" if one.seconds else ""
                 figures = f"{decimal(far.read_bytes)} of {decimal(far.total_bytes)}, {far.found:,} messages, {rate}"
                 kinds = _listed(far.kinds)
                 progress.update(bar, total=far.total_bytes or None, completed=far.read_bytes, figures=figures, kinds=kinds)
 
-        return wait_for_end(archive, source, before, timeout, look, is_shown=is_shown)
+        def find(connection: Connection) -> Run | None:
+            return imports.ended_run(connection, item.id)
+
+        return wait_for_end(archive, item.source_id, find, timeout, look, is_shown=is_shown)
 
 
 def _listed(kinds: Mapping[str, int]) -> str:

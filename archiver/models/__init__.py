@@ -8,7 +8,7 @@ from archiver.models.messages import Attachment, IndexLease, Message, MessageAtt
 from archiver.models.search import SearchIndex, ThreadLink
 from archiver.models.sources import IngestionSource, Mailbox
 from archiver.models.store import MessagePart, Pack, StoredObject
-from archiver.models.sync import DeadLetter, OutboxRow, SyncRun, SyncSession, SyncSessionMailbox
+from archiver.models.sync import DeadLetter, Import, OutboxRow, SyncRun, SyncSession, SyncSessionMailbox
 
 __all__ = [
     "ApiKey",
@@ -19,6 +19,7 @@ __all__ = [
     "Export",
     "FolderListing",
     "Grant",
+    "Import",
     "IndexLease",
     "IngestionSource",
     "Mailbox",

@@ -48,6 +48,8 @@ class Grant(Base):
     mailbox_id: Mapped[UUID | None] = mapped_column(ForeignKey("mailboxes.id", ondelete="CASCADE"), index=True)
     address_pattern: Mapped[str | None]
     source_id: Mapped[UUID | None] = mapped_column(ForeignKey("ingestion_sources.id", ondelete="CASCADE"), index=True)
+    may_ingest: Mapped[bool] = mapped_column(server_default=text("false"))
+    """Not only read: messages may be handed in, too."""
     granted_by: Mapped[UUID | None] = mapped_column(ForeignKey("users.id", ondelete="SET NULL"))
     created_at: Mapped[CreatedAt]
 
@@ -118,6 +120,8 @@ class Upload(Base):
     sha256: Mapped[bytes | None]
     """What the sender says it will be; compared at the end."""
     state: Mapped[str] = mapped_column(server_default=UploadState.RECEIVING)
+    import_id: Mapped[UUID | None] = mapped_column(ForeignKey("imports.id", ondelete="SET NULL"), index=True)
+    """The newest import that reads it; it stays until that one has the outcome `success`."""
     created_at: Mapped[CreatedAt]
     updated_at: Mapped[CreatedAt]
 

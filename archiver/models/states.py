@@ -34,6 +34,18 @@ class RunOutcome(StrEnum):
     CANCELLED = "cancelled"
 
 
+class ImportState(StrEnum):
+    """An import waits for its turn, runs, and then has the outcome of its run."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    SUCCESS = "success"
+    INCOMPLETE = "incomplete"
+    FAILED = "failed"
+    STALE = "stale"
+    CANCELLED = "cancelled"
+
+
 class SearchState(StrEnum):
     PENDING = "pending"
     BODY = "body"

@@ -104,6 +104,46 @@ class SyncRun(Base):
     )
 
 
+class Import(Base):
+    """One reading of mail files. What it reads is written here once and never changes; the job that reads it names this row.
+
+    Without an outcome and a session it waits for its turn: one import of a source runs at a time.
+    """
+
+    __tablename__ = "imports"
+
+    id: Mapped[Id]
+    source_id: Mapped[UUID] = mapped_column(ForeignKey("ingestion_sources.id", ondelete="CASCADE"))
+    number: Mapped[int]
+    """Within its source, rising: the order of turns, and part of the sync state that this import writes."""
+    mailbox: Mapped[str]
+    settings: Mapped[JsonObject]
+    """What the connector is opened with, paths included."""
+    requested_by: Mapped[str]
+    user_id: Mapped[UUID | None] = mapped_column(ForeignKey("users.id", ondelete="SET NULL"), index=True)
+    upload_folder: Mapped[str | None]
+    """In ARCHIVER_DATA/uploads, for an import of uploaded files: removed after success, or when it is discarded."""
+    upload_removed_at: Mapped[datetime | None]
+    session_id: Mapped[UUID | None] = mapped_column(unique=True)
+    """Its session while it runs, which becomes its run."""
+    outcome: Mapped[str | None]
+    message: Mapped[str | None]
+    tally: Mapped[JsonList]
+    """How far each mailbox came, saved when the import ends: the next import overwrites the mailboxes' own."""
+    created_at: Mapped[CreatedAt]
+    started_at: Mapped[datetime | None]
+    finished_at: Mapped[datetime | None]
+    discarded_at: Mapped[datetime | None]
+
+    __table_args__ = (
+        one_of("outcome", RunOutcome),
+        Index("uq_imports_source_id_number", "source_id", "number", unique=True),
+        Index("ix_imports_open", "source_id", "number", postgresql_where=text("outcome IS NULL")),
+        Index("ix_imports_listed", text("created_at DESC"), text("id DESC")),
+        Index("ix_imports_kept", "id", postgresql_where=text("upload_folder IS NOT NULL AND upload_removed_at IS NULL")),
+    )
+
+
 class OutboxRow(Base):
     """Announces a job. Written with the data that it announces, deleted with the effect of the job; its id is the job's."""
 

@@ -52,7 +52,8 @@ class Job:
     attempts: ClassVar[int] = 5
 
     def data(self) -> dict[str, Any]:
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        """Without what has its default: a process of an earlier release refuses fields that it does not know."""
+        values = {one.name: getattr(self, one.name) for one in fields(self) if getattr(self, one.name) != one.default}
         return {name: str(value) if isinstance(value, UUID) else value for name, value in values.items()}
 
     @classmethod
@@ -115,12 +116,14 @@ class ContinuousSync(Job):
 
 @dataclass(frozen=True, slots=True)
 class InitialImport(Job):
-    """The first cycle of a source."""
+    """The first cycle of a source, or a file import."""
 
     name = "initial-import"
     timeout_seconds = 3600.0
 
     source_id: UUID
+    import_id: str = ""
+    """The row in `imports` that says what is read."""
 
 
 @dataclass(frozen=True, slots=True)

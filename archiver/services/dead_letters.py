@@ -13,7 +13,7 @@ from archiver.errors import NotFound
 from archiver.queue.jobs import Envelope, IndexEmailBatch, QueueName
 from archiver.services import audit
 from archiver.services.principal import LOCAL_OPERATOR, Principal
-from archiver.sync import outbox
+from archiver.sync import imports, outbox
 
 _COLUMNS = """
     SELECT d.id, d.kind, s.name AS source, m.address AS mailbox, d.folder, d.provider_key, d.message_id, d.job, d.reason,
@@ -76,7 +76,10 @@ def retry(connection: Connection, letter: DeadLetter, who: Principal = LOCAL_OPE
     connection.execute(
         text("UPDATE dead_letters SET next_try_at = now(), discarded_at = NULL WHERE id = :id"), {"id": letter.id}
     )
-    if letter.kind == "message":
+    if letter.source_id is not None and letter.kind in ("message", "job") and _is_import(connection, letter.source_id):
+        imports.repeat(connection, letter.source_id, who.name, who.user_id)
+        connection.execute(text("DELETE FROM dead_letters WHERE id = :id AND kind = 'job'"), {"id": letter.id})
+    elif letter.kind == "message":
         connection.execute(
             text("UPDATE ingestion_sources SET next_due_at = now() WHERE id = :id AND status IN ('active', 'error')"),
             {"id": letter.source_id},
@@ -91,6 +94,13 @@ def retry(connection: Connection, letter: DeadLetter, who: Principal = LOCAL_OPE
         outbox.announce(connection, IndexEmailBatch())
     outbox.wake(connection, QueueName.INGESTION)
     audit.record(connection, who, "dead_letter.retried", "dead_letter", letter.id)
+
+
+def _is_import(connection: Connection, source_id: UUID) -> bool:
+    """Its files are read again by another import."""
+    return (
+        connection.execute(text("SELECT 1 FROM imports WHERE source_id = :id LIMIT 1"), {"id": source_id}).first() is not None
+    )
 
 
 def discard(connection: Connection, letter: DeadLetter, who: Principal = LOCAL_OPERATOR) -> None:

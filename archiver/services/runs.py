@@ -159,6 +159,11 @@ def last_runs(connection: Connection, source_id: UUID, most: int = 5, before: da
     return [_run(row) for row in connection.execute(statement, {"id": source_id, "most": most, "before": before})]
 
 
+def load_run(connection: Connection, run_id: UUID) -> Run | None:
+    row = connection.execute(text(_RUNS + " WHERE id = :id"), {"id": run_id}).first()
+    return _run(row) if row else None
+
+
 def newest_run(connection: Connection, source_id: UUID) -> UUID | None:
     return next((run.id for run in last_runs(connection, source_id, 1)), None)
 
@@ -187,7 +192,24 @@ def wait_for_run(
     look: Callable[[Connection], None],
     pause: Callable[[], object] = lambda: time.sleep(_LOOK_SECONDS),
 ) -> Run:
-    """The first run that ends after `after`. Postgres is asked, so that nothing is missed.
+    """The first run that ends after `after`."""
+    return wait_until_found(engine, lambda one: first_run(one, source_id, after), timeout_seconds, look, pause)
+
+
+def first_run(connection: Connection, source_id: UUID, after: UUID | None) -> Run | None:
+    """One that has ended after this one, which was the newest."""
+    newest = next(iter(last_runs(connection, source_id, 1)), None)
+    return newest if newest is not None and newest.id != after else None
+
+
+def wait_until_found(
+    engine: Engine,
+    find: Callable[[Connection], Run | None],
+    timeout_seconds: float | None,
+    look: Callable[[Connection], None],
+    pause: Callable[[], object] = lambda: time.sleep(_LOOK_SECONDS),
+) -> Run:
+    """Postgres is asked, so that nothing is missed.
 
     `look` is called in between, for bars; `pause` then waits for the next time that is worth a look.
     """
@@ -195,9 +217,9 @@ def wait_for_run(
     patience = _Patience()
     while True:
         with patience, engine.connect() as connection:
-            newest = next(iter(last_runs(connection, source_id, 1)), None)
-            if newest is not None and newest.id != after:
-                return newest
+            found = find(connection)
+            if found is not None:
+                return found
             look(connection)
         if deadline is not None and time.monotonic() > deadline:
             raise NotReady(f"the sync has not ended within {timeout_seconds:.0f} s; it goes on")

@@ -16,7 +16,10 @@ _NAMES = (
     "id", "kind", "name", "status", "status_message", "settings", "credentials", "next_due_at", "failures", "last_started_at",
     "last_finished_at", "removed_at",
 )  # fmt: skip
-_COLUMNS = ", ".join(_NAMES)
+# An import source reads what its imports say, one after the other: the newest one stands for it.
+_SETTINGS = """coalesce((SELECT i.settings FROM imports i WHERE i.source_id = ingestion_sources.id AND kind = 'import'
+    ORDER BY i.number DESC LIMIT 1), settings) AS settings"""
+_COLUMNS = ", ".join(_SETTINGS if name == "settings" else name for name in _NAMES)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,9 +21,9 @@ from archiver.secrets import Keyring
 from archiver.services import audit
 from archiver.services.principal import LOCAL_OPERATOR, Principal
 from archiver.services.source_access import check, seal_secrets, unseal
-from archiver.services.source_kinds import kind_of, validate
+from archiver.services.source_kinds import RUNS_ONCE, kind_of, validate
 from archiver.services.source_rows import Source, load
-from archiver.sync import cycle, outbox, sessions
+from archiver.sync import cycle, imports, outbox, sessions
 from archiver.sync.moves import CYCLE_BEGINS, SOURCE_PAUSED, SOURCE_RESUMED, Moves, before
 from connectors.base import Context
 
@@ -69,14 +69,14 @@ def add(
                 ),
                 values,
             )
-            _grant_own_mail(connection, who, source_id)
+            grant_own_mail(connection, who, source_id)
             audit.record(connection, who, "source.added", "source", source_id, kind=kind, name=draft.name, settings=kept)
     except IntegrityError as error:
         raise UsageError(f"there is a source called {name!r} already") from error
     return draft
 
 
-def _grant_own_mail(connection: Connection, who: Principal, source_id: UUID) -> None:
+def grant_own_mail(connection: Connection, who: Principal, source_id: UUID) -> None:
     """Whoever said at the first start that the archive is for their own mail reads the sources they add."""
     granted = connection.execute(_GRANT_OWN_MAIL, {"id": uuid7(), "user_id": who.user_id, "source_id": source_id})
     if granted.rowcount:
@@ -94,6 +94,8 @@ def edit(
 ) -> Source:
     """Given values replace stored ones; None removes a setting; a blank secret keeps the stored one. It is due at once."""
     kind = kind_of(source.kind)
+    if kind.runs_once:
+        raise UsageError(f"{source.name} reads files once, as each import says: start another import instead")
     merged = {name: value for name, value in {**source.settings, **settings}.items() if value is not None}
     given = {name: value for name, value in secrets.items() if value}
     checked, sealed = validate(kind, merged, {**unseal(keyring, source), **given})
@@ -128,6 +130,10 @@ def sync_now(connection: Connection, source: Source, who: Principal = LOCAL_OPER
     if source.status is SourceStatus.PAUSED:
         raise UsageError(f"{source.name} is paused: `archiver source resume {source.name}` first")
     live = connection.execute(text("SELECT id FROM sync_sessions WHERE ingestion_source_id = :id"), {"id": source.id}).scalar()
+    if source.kind in RUNS_ONCE:
+        imports.repeat(connection, source.id, who.name, who.user_id)
+        audit.record(connection, who, "source.sync_requested", "source", source.id, name=source.name)
+        return UUID(str(live)) if live is not None else None
     if live is not None:
         sessions.request_rerun(connection, source.id)
         audit.record(connection, who, "source.sync_requested", "source", source.id, name=source.name)
@@ -173,7 +179,11 @@ def pause(connection: Connection, source: Source, who: Principal = LOCAL_OPERATO
 
 
 def resume(connection: Connection, source: Source, who: Principal = LOCAL_OPERATOR) -> None:
-    _move(connection, source, SOURCE_RESUMED, SourceStatus.PENDING if source.never_ran else SourceStatus.ACTIVE)
+    if source.kind in RUNS_ONCE:
+        _move(connection, source, SOURCE_RESUMED, SourceStatus.IMPORTED)
+        imports.start_next(connection, source.id)
+    else:
+        _move(connection, source, SOURCE_RESUMED, SourceStatus.PENDING if source.never_ran else SourceStatus.ACTIVE)
     connection.execute(
         text("UPDATE ingestion_sources SET next_due_at = now(), status_message = NULL WHERE id = :id"), {"id": source.id}
     )
@@ -183,6 +193,7 @@ def resume(connection: Connection, source: Source, who: Principal = LOCAL_OPERAT
 def remove(connection: Connection, source: Source, who: Principal = LOCAL_OPERATOR) -> None:
     """The mail stays, and so do the rows that say where it came from; nothing is fetched any more, credentials go."""
     _end_session(connection, source, "removed")
+    imports.cancel_waiting(connection, source.id, "its source was removed")
     connection.execute(
         text(
             "UPDATE ingestion_sources SET removed_at = now(), credentials = NULL, updated_at = now(), next_due_at = NULL"

@@ -1,47 +1,57 @@
-"""Files that were uploaded, imported: each under the name that its owner knows it by, in a folder of the import's own.
+"""Uploaded files, imported: each under the name that its owner knows it by, in a folder of the import's own.
 
-The folder stays until everything in it is archived, and a week at most: what could not be read can be tried again.
+The files stay until their import has the outcome `success`, or until somebody discards them.
 """
 
 from __future__ import annotations
 
+import re
 import shutil
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from uuid import UUID
 
+import structlog
 from sqlalchemy import Connection, Engine, text
 
 from archiver.config import Settings
 from archiver.errors import Conflict, NotFound, UsageError
 from archiver.mail.attachments import clean_name
+from archiver.models.ids import uuid7
 from archiver.models.states import Role, RunOutcome, UploadState
 from archiver.secrets import Keyring
-from archiver.services import imports, runs, source_rows, sources, uploads, users
+from archiver.services import audit, imports, uploads, users
+from archiver.services.imports import Import
 from archiver.services.principal import Principal
 from archiver.services.room import check_room
-from archiver.services.source_rows import Source
+from archiver.services.uploads import Upload
 
-_PREFIX = "import-"
-_KEPT_SECONDS = 7 * 86_400
+log = structlog.get_logger(__name__)
+_FOLDER = re.compile(r"import-[0-9a-f-]{36}")
 _BEGINNING_SECONDS = 3_600
-"""The folder is there before its source is."""
+"""The folder is there before its import is."""
 _MOST_FILES = 200
+
+_TAKEN = text("""
+    SELECT i.id FROM uploads u JOIN imports i ON i.id = u.import_id
+    WHERE u.id = ANY(:ids) AND (i.outcome IS NULL OR i.outcome = 'success')""")
+
+# An earlier import of the same files keeps nothing any more.
+_SUPERSEDE = text("""
+    UPDATE imports i SET discarded_at = now() WHERE i.id = ANY(:ids)
+        AND NOT EXISTS (SELECT 1 FROM uploads u WHERE u.import_id = i.id)""")
+
+_OVER = text("""
+    SELECT id, upload_folder FROM imports WHERE upload_folder IS NOT NULL AND upload_removed_at IS NULL
+        AND (outcome = 'success' OR discarded_at IS NOT NULL) ORDER BY id""")
+_KEPT = text("SELECT upload_folder FROM imports WHERE upload_folder IS NOT NULL AND upload_removed_at IS NULL")
 
 
 def begin(
-    engine: Engine,
-    settings: Settings,
-    keyring: Keyring,
-    who: Principal,
-    upload_ids: Sequence[UUID],
-    mailbox: str,
-    *,
-    keep: bool = False,
-) -> Source:
-    """The source that takes them in, as `archiver import` does; it is under way. The uploads are used up, unless they are to be
-    kept. Into one's own mailbox; as an administrator into any."""
+    engine: Engine, settings: Settings, keyring: Keyring, who: Principal, upload_ids: Sequence[UUID], mailbox: str
+) -> Import:
+    """Into one's own mailbox; as an administrator into any. The same uploads again, while they are read: the same import."""
     if not 0 < len(upload_ids) <= _MOST_FILES:
         raise UsageError(f"an import takes between 1 and {_MOST_FILES} files")
     mailbox = users.clean_email(mailbox)
@@ -50,48 +60,127 @@ def begin(
         found = [uploads.load(connection, who, upload_id) for upload_id in dict.fromkeys(upload_ids)]
         if who.role is not Role.ADMINISTRATOR and not users.owns_address(connection, who, mailbox):
             raise NotFound(f"there is no mailbox {mailbox!r} of yours")
+        under_way = _under_way(connection, found, mailbox)
+        if under_way is not None:
+            return under_way
         check_room(settings, connection, more_bytes=sum(upload.size_bytes for upload in found))
     for upload in found:
         if upload.state is not UploadState.COMPLETE:
             raise Conflict(f"{upload.name} has not arrived yet")
-    place = uploads.folder(settings).absolute() / f"{_PREFIX}{found[0].id}"
-    paths = [_linked(settings, place / str(number), upload) for number, upload in enumerate(found)]
-    source, is_live = imports.begin(engine, keyring, paths, mailbox, {}, who)
-    with engine.begin() as connection:
-        if not is_live:
-            sources.sync_now(connection, source, who)
-        for upload in () if keep else found:
-            uploads.remove(connection, settings, who, upload.id)
-    return source
+    return _begin(engine, settings, keyring, who, found, mailbox)
 
 
-def tidy(engine: Engine, settings: Settings) -> None:
-    """Folders of imports that are over."""
-    with engine.connect() as connection:
-        wanted = {path.parent.parent: source for source in source_rows.all_sources(connection) for path in _paths(source)}
-        for place in uploads.folder(settings).absolute().glob(f"{_PREFIX}*"):
-            if _is_over(connection, wanted.get(place), time.time() - place.stat().st_mtime):
-                shutil.rmtree(place, ignore_errors=True)
+def _begin(engine: Engine, settings: Settings, keyring: Keyring, who: Principal, found: list[Upload], mailbox: str) -> Import:
+    import_id = uuid7()
+    place = uploads.folder(settings).absolute() / f"import-{import_id}"
+
+    def take(connection: Connection, made: UUID) -> None:
+        _take(connection, [upload.id for upload in found], made)
+
+    try:
+        paths = [_linked(settings, place / str(number), upload) for number, upload in enumerate(found)]
+        return imports.begin(engine, keyring, paths, mailbox, {}, who, import_id=import_id, upload_folder=place.name, also=take)
+    except Conflict:
+        shutil.rmtree(place, ignore_errors=True)  # links; the uploads themselves stay
+        raise
 
 
-def _is_over(connection: Connection, source: Source | None, age_seconds: float) -> bool:
-    if source is None:
-        return age_seconds > _BEGINNING_SECONDS
-    if imports.is_live(connection, source.id):
-        return False
-    last = next(iter(runs.last_runs(connection, source.id, 1)), None)
-    waits = connection.execute(text("SELECT 1 FROM outbox WHERE source_id = :id"), {"id": source.id}).first()
-    return waits is None and last is not None and (last.outcome == RunOutcome.SUCCESS or age_seconds > _KEPT_SECONDS)
+def _take(connection: Connection, upload_ids: list[UUID], made: UUID) -> None:
+    """The uploads belong to this import now. Raises Conflict if another one reads them, or has read them."""
+    locked = text("SELECT import_id FROM uploads WHERE id = ANY(:ids) ORDER BY id FOR UPDATE")
+    before = connection.execute(locked, {"ids": upload_ids}).scalars().all()
+    if len(before) < len(upload_ids) or connection.execute(_TAKEN, {"ids": upload_ids}).first():
+        raise Conflict("another import reads these files already")
+    connection.execute(text("UPDATE uploads SET import_id = :id WHERE id = ANY(:ids)"), {"id": made, "ids": upload_ids})
+    connection.execute(_SUPERSEDE, {"ids": [one for one in before if one is not None]})
 
 
-def _paths(source: Source) -> list[Path]:
-    return [Path(path) for path in source.settings.get("paths", ())] if source.kind == imports.KIND else []
+def _under_way(connection: Connection, found: list[Upload], mailbox: str) -> Import | None:
+    taken = {upload.import_id for upload in found}
+    import_id = next(iter(taken))
+    if len(taken) > 1 or import_id is None:
+        return None
+    item = imports.load(connection, import_id)
+    return item if item.outcome is None and item.mailbox == mailbox else None
 
 
-def _linked(settings: Settings, folder: Path, upload: uploads.Upload) -> Path:
+def _linked(settings: Settings, folder: Path, upload: Upload) -> Path:
     """The name is for people: folders of the archive are called after it. Nothing in it leads anywhere else."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = folder / (clean_name(upload.name).lstrip(".") or "mail")
-    if not path.exists():
-        path.hardlink_to(uploads.path_of(settings, upload.id))
+    path.hardlink_to(uploads.path_of(settings, upload.id))
     return path
+
+
+def discard(engine: Engine, settings: Settings, who: Principal, item: Import) -> None:
+    """The files of an import that did not succeed go; one that waits is cancelled."""
+    with engine.begin() as connection:
+        if item.outcome is None:
+            imports.cancel(connection, who, item)
+        elif item.outcome is RunOutcome.SUCCESS or not item.keeps_upload:
+            raise Conflict("nothing is kept of this import")
+        connection.execute(text("UPDATE imports SET discarded_at = now() WHERE id = :id"), {"id": item.id})
+        audit.record(connection, who, "import.discarded", "import", item.id, mailbox=item.mailbox)
+    remove_used(engine, settings)
+
+
+def remove(engine: Engine, settings: Settings, who: Principal, upload_id: UUID) -> None:
+    """An upload that nobody imports, or whose import did not succeed: then with it. Raises Conflict while it is read."""
+    with engine.begin() as connection:
+        upload = uploads.load(connection, who, upload_id)
+        if upload.import_id is None:
+            return uploads.remove(connection, settings, who, upload_id)
+        item = imports.load(connection, upload.import_id)
+        others = text("SELECT count(*) FROM uploads WHERE import_id = :id")
+        count = connection.execute(others, {"id": item.id}).scalar_one()
+    if item.outcome is None:
+        raise Conflict(f"import {item.id} reads this upload: it is removed when that has succeeded")
+    if count > 1:
+        raise Conflict(f"import {item.id} keeps this upload together with {count - 1} others: discard the import")
+    return discard(engine, settings, who, item)
+
+
+def tidy(engine: Engine, settings: Settings) -> None:
+    """Files of imports that are over, and folders that were begun without ever becoming an import."""
+    remove_used(engine, settings)
+    with engine.connect() as connection:
+        kept = set(connection.execute(_KEPT).scalars())
+    for place in uploads.folder(settings).absolute().glob("import-*"):
+        if place.name not in kept and _holds_only_links(place):
+            shutil.rmtree(place, ignore_errors=True)
+
+
+def _holds_only_links(place: Path) -> bool:
+    """Every file in it has another name. What has none is the only copy of something: it is left where it is."""
+    try:
+        if time.time() - place.stat().st_mtime < _BEGINNING_SECONDS:
+            return False
+        return all(path.stat().st_nlink > 1 for path in place.rglob("*") if not path.is_dir())
+    except OSError:
+        return False
+
+
+def remove_used(engine: Engine, settings: Settings) -> None:
+    """Uploads of imports that succeeded or were discarded. First the files, then the rows: a row says what is left to do."""
+    if not uploads.folder(settings).is_dir():
+        return
+    with engine.connect() as connection:
+        over = connection.execute(_OVER).all()
+    for row in over:
+        _remove_files(engine, settings, row.id, row.upload_folder)
+
+
+def _remove_files(engine: Engine, settings: Settings, import_id: UUID, folder: str) -> None:
+    with engine.connect() as connection:
+        ids = connection.execute(text("SELECT id FROM uploads WHERE import_id = :id"), {"id": import_id}).scalars().all()
+    try:
+        if _FOLDER.fullmatch(folder) and (uploads.folder(settings) / folder).is_dir():
+            shutil.rmtree(uploads.folder(settings) / folder)
+        for upload_id in ids:
+            uploads.path_of(settings, upload_id).unlink(missing_ok=True)
+    except OSError as error:
+        log.warning("upload_not_removed", folder=folder, error=str(error))
+        return
+    with engine.begin() as connection:
+        connection.execute(text("DELETE FROM uploads WHERE id = ANY(:ids)"), {"ids": list(ids)})
+        connection.execute(text("UPDATE imports SET upload_removed_at = now() WHERE id = :id"), {"id": import_id})

@@ -29,7 +29,7 @@ _KEPT_DAYS = 7
 _ORPHAN_SECONDS = 3_600
 """The file is there before its row is: one that is younger may be on its way in."""
 _PIECE_BYTES = 1 << 20
-_COLUMNS = "id, name, size_bytes, sha256, state, created_at"
+_COLUMNS = "id, name, size_bytes, sha256, state, import_id, created_at"
 
 
 class TooLarge(UsageError):
@@ -43,6 +43,8 @@ class Upload:
     size_bytes: int
     sha256: bytes | None
     state: UploadState
+    import_id: UUID | None
+    """The newest import that reads it."""
     created_at: datetime
 
 
@@ -114,7 +116,7 @@ def appending(settings: Settings, upload: Upload, at: int) -> Iterator[IO[bytes]
         yield file
 
 
-def add_piece(file: IO[bytes], upload: Upload, piece: bytes) -> None:
+def add_piece(settings: Settings, file: IO[bytes], upload: Upload, piece: bytes) -> None:
     """What goes beyond the size that was announced is not kept."""
     if file.tell() + len(piece) > upload.size_bytes:
         raise TooLarge(f"more than the {upload.size_bytes:,} bytes that were announced")

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, text
 from archiver.db import json_text
 from archiver.models.states import RunOutcome, SourceStatus
 from archiver.queue.jobs import ContinuousSync
-from archiver.sync import listings, outbox, sessions
+from archiver.sync import imports, listings, outbox, sessions
 from archiver.sync.listings import Listing
 from archiver.sync.moves import CYCLE_ENDS, before
 
@@ -130,7 +130,7 @@ def _lock(connection: Connection, session_id: UUID, once: frozenset[str] = froze
         text(
             "SELECT x.id, x.ingestion_source_id, x.is_initial_import, x.rerun_requested, x.created_at,"
             " x.state = 'running' AND x.completed_mailboxes + x.failed_mailboxes = x.total_mailboxes,"
-            " s.kind = ANY(:once) AS runs_once, x.listing"
+            " s.kind = ANY(:once) OR EXISTS (SELECT 1 FROM imports i WHERE i.source_id = s.id) AS runs_once, x.listing"
             " FROM sync_sessions x JOIN ingestion_sources s ON s.id = x.ingestion_source_id WHERE x.id = :id FOR UPDATE OF x"
         ),
         {"id": session_id, "once": sorted(once)},
@@ -167,7 +167,9 @@ def _end(
     _settle_source(connection, session, outcome, message)
     connection.execute(text("DELETE FROM outbox WHERE session_id = :id AND queue = 'ingestion'"), {"id": session.id})
     connection.execute(text("DELETE FROM sync_sessions WHERE id = :id"), {"id": session.id})
-    if session.rerun_requested and outcome is not RunOutcome.CANCELLED:
+    if session.runs_once:
+        imports.end(connection, session.id, session.source_id, outcome, message)
+    elif session.rerun_requested and outcome is not RunOutcome.CANCELLED:
         outbox.announce(connection, ContinuousSync(session.source_id), source_id=session.source_id, caused_by=session.id)
     return Ended(session.id, session.source_id, outcome)
 
@@ -192,7 +194,7 @@ def _settle_source(connection: Connection, session: _Locked, outcome: RunOutcome
             "status": str(status),
             "message": message,
             "healthy": outcome in (RunOutcome.SUCCESS, RunOutcome.INCOMPLETE),
-            "once": session.runs_once and outcome is RunOutcome.FAILED,
+            "once": session.runs_once,
             "before": before(CYCLE_ENDS, status),
         },
     )

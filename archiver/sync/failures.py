@@ -11,7 +11,7 @@ from archiver.models.ids import uuid7
 from archiver.models.states import RunOutcome
 from archiver.queue.jobs import BadJob, ContinuousSync, Envelope, InitialImport, ProcessMailbox
 from archiver.queue.queues import FailedJob
-from archiver.sync import cycle, outbox, sessions
+from archiver.sync import cycle, imports, outbox, sessions
 
 _KEEP = text("""
     INSERT INTO dead_letters (id, kind, source_id, queue, job, job_id, payload, reason, attempts)
@@ -37,6 +37,8 @@ def settle_failed(connection: Connection, failed: FailedJob) -> None:
         if isinstance(job, ContinuousSync | InitialImport):
             source_id = _existing_source(connection, job.source_id)
             _fail_listing(connection, job.source_id, failed.reason)
+            if isinstance(job, InitialImport) and (import_id := _uuid(job.import_id)):
+                imports.give_up(connection, import_id, job.source_id, failed.reason)
         _keep(connection, failed, source_id)
     if row_id is not None:
         outbox.settle(connection, row_id)

@@ -83,7 +83,7 @@ def end_stale(connection: Connection, session_ids: Iterable[UUID], stale_minutes
     """What was archived stays; the source starts again at a later tick, and duplicates are skipped."""
     ended = []
     for session_id in session_ids:
-        message = f"no progress for {stale_minutes} minutes, and no job that could make any: ended, and started again later"
+        message = f"no progress for {stale_minutes} minutes, and no job that could make any: ended"
         if cycle.abandon(connection, session_id, RunOutcome.STALE, message):
             ended.append(session_id)
     return ended

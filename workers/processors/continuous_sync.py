@@ -11,7 +11,7 @@ from uuid import UUID
 from archiver.logs import get_logger
 from archiver.models.states import RunOutcome, SessionState
 from archiver.queue.jobs import SHORT_PAUSE_SECONDS, ContinuousSync, Envelope, InitialImport, Later
-from archiver.services import source_access, source_kinds, source_rows, sources
+from archiver.services import imports, source_access, source_kinds, source_rows, sources
 from archiver.services.source_rows import Source
 from archiver.sync import cycle, mailboxes, outbox, sessions, tick
 from archiver.sync.mailboxes import ListedMailbox
@@ -51,7 +51,12 @@ def _claim(job: ContinuousSync | InitialImport, work: Work, row_id: UUID) -> tup
         if not outbox.is_open(connection, row_id):
             return None
         source = source_rows.load(connection, job.source_id)
-        importing = isinstance(job, InitialImport) or (source is not None and source.kind in source_kinds.RUNS_ONCE)
+        if source is not None and source.kind in source_kinds.RUNS_ONCE:
+            claimed = imports.claim(connection, source, job.import_id if isinstance(job, InitialImport) else "")
+            if claimed is None:
+                outbox.settle(connection, row_id)
+            return claimed
+        importing = isinstance(job, InitialImport)
         if source is None or not sources.begin_cycle(connection, source, importing=importing):
             outbox.settle(connection, row_id)
             return None

@@ -27,7 +27,7 @@ def process(job: ProcessMailbox, work: Work, envelope: Envelope) -> None:
         held = sessions.begin_slice(connection, job.session_id, job.mailbox_id, UUID(envelope.id))
         if held is None:
             return  # done before, or cancelled
-        loaded = load_mailbox(connection, held.mailbox_id)
+        loaded = load_mailbox(connection, held.mailbox_id, held.session_id)
     try:
         with opened(work, held, loaded) as mailbox:
             _run(mailbox, work)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from archiver.logs import get_logger
 from archiver.queue.jobs import Envelope, ScheduleContinuousSync, SyncCycleFinished
-from archiver.sync import outbox, tick
+from archiver.services import upload_imports
+from archiver.sync import imports, outbox, tick
 from workers.work import Work
 
 log = get_logger("schedule-continuous-sync")
@@ -17,6 +18,8 @@ def process(_: ScheduleContinuousSync, work: Work, __: Envelope) -> dict[str, in
         stale = _look_after_sessions(work)
         with work.engine.begin() as connection:
             started = tick.start_due(connection)
+            imports.start_forgotten(connection)
+    upload_imports.tidy(work.engine, work.settings)
     if started or stale:
         log.info("tick", started=len(started), stale=stale)
     return {"started": len(started), "stale": stale}

@@ -6,6 +6,7 @@ from uuid import UUID
 
 from archiver.logs import get_logger
 from archiver.queue.jobs import Envelope, SyncCycleFinished
+from archiver.services import upload_imports
 from archiver.services.source_kinds import RUNS_ONCE
 from archiver.services.sources import plan_next
 from archiver.sync import cycle, outbox
@@ -22,5 +23,6 @@ def process(job: SyncCycleFinished, work: Work, envelope: Envelope) -> dict[str,
             plan_next(connection, ended.source_id)
         outbox.settle(connection, UUID(envelope.id))
     if ended:
+        upload_imports.remove_used(work.engine, work.settings)
         log.info("cycle_finished", source=str(ended.source_id), session=str(ended.session_id), outcome=ended.outcome)
     return {"ended_source": str(ended.source_id)} if ended else {}

@@ -10,7 +10,17 @@ from fastapi import APIRouter, Depends
 from fastapi.responses import Response
 
 from archiver.errors import ArchiverError, NotFound, UsageError
-from archiver.services import kept, runs, source_access, source_kinds, source_rows, source_view, sources, upload_imports
+from archiver.services import (
+    imports,
+    kept,
+    runs,
+    source_access,
+    source_kinds,
+    source_rows,
+    source_view,
+    sources,
+    upload_imports,
+)
 from archiver.services.access import scope_of
 from archiver.services.principal import Right
 from archiver.services.quiet_context import QuietContext
@@ -22,6 +32,7 @@ from archiver.web.pages.fields import FormField, fields_of, given_values
 router = APIRouter(include_in_schema=False)
 
 _MAILBOXES = 200
+_IMPORTS = 100
 
 
 def _may_view(view: Viewed) -> View:
@@ -45,6 +56,7 @@ def list_page(view: Looking) -> Response:
         last = {source.id: next(iter(runs.last_runs(connection, source.id, 1)), None) for source in found}
         running = {progress.source_id: progress for progress in runs.running(connection)}
         unexplained = source_view.not_archived(connection)
+        kept_uploads = imports.kept_uploads(connection)
     cards = [
         {
             "source": one,
@@ -53,6 +65,7 @@ def list_page(view: Looking) -> Response:
             "running": running.get(one.id),
             "not_fetched": unexplained[one.id][0],
             "missing": unexplained[one.id][1],
+            "kept_uploads": kept_uploads.get(one.id, 0),
         }
         for one in found
     ]
@@ -100,9 +113,19 @@ def import_uploads(view: Changing, given: Form) -> Response:
     except ValueError:
         raise UsageError("uploads: expected their ids") from None
     mailbox = given.get("mailbox", "").strip()
-    source = upload_imports.begin(context.engine, context.settings, context.keyring, view.who, wanted, mailbox)
+    item = upload_imports.begin(context.engine, context.settings, context.keyring, view.who, wanted, mailbox)
     context.keep_config()
-    return see(f"/sources/{source.id}")
+    return see(f"/sources/{item.source_id}")
+
+
+@router.post("/sources/imports/{import_id}/discard")
+def discard_import(view: Changing, import_id: UUID) -> Response:
+    """Cancels one that waits, or removes the uploaded files of one that did not succeed."""
+    context = view.context
+    with context.reading() as connection:
+        item = imports.load_own(connection, view.who, import_id)
+    upload_imports.discard(context.engine, context.settings, view.who, item)
+    return see(f"/sources/{item.source_id}")
 
 
 @router.get("/sources/{source_id}")
@@ -115,6 +138,8 @@ def source_page(view: Looking, source_id: UUID) -> Response:
             "source": source,
             "title": _title(view, source),
             "is_fetched": source.kind in {kind.name for kind in source_kinds.kinds()},
+            "is_import": source.kind in source_kinds.RUNS_ONCE,
+            "imports": imports.of_source(connection, source_id, _IMPORTS) if source.kind in source_kinds.RUNS_ONCE else [],
             "running": running,
             "boxes": runs.mailboxes(connection, running.session_id, 50) if running else [],
             "runs": runs.last_runs(connection, source_id, 200),

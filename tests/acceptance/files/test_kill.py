@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from archiver.secrets import credentials_keyring
-from archiver.services import imports
+from archiver.services import imports, runs, source_rows
+from archiver.services.imports import Import
+from archiver.services.runs import Run
 from archiver.services.source_rows import Source
 from archiver.stack.postgres import EmbeddedPostgres
 from tests import mailfiles
@@ -26,8 +28,14 @@ def world(tmp_path: Path, postgres: EmbeddedPostgres) -> Iterator[World]:
         yield made
 
 
-def begin(world: World, path: Path) -> Source:
-    return imports.begin(world.engine, credentials_keyring(world.settings), [path], "ann@example.org", {})[0]
+def begin(world: World, path: Path) -> tuple[Import, Source]:
+    item = imports.begin(world.engine, credentials_keyring(world.settings), [path], "ann@example.org", {})
+    with world.engine.connect() as connection:
+        return item, source_rows.find(connection, item.source)
+
+
+def wait(world: World, item: Import, seconds: float = 60) -> Run:
+    return runs.wait_until_found(world.engine, lambda one: imports.ended_run(one, item.id), seconds, lambda _: None)
 
 
 def held(world: World, source: Source) -> int:
@@ -44,8 +52,7 @@ def test_a_killed_worker_goes_on_inside_the_file(world: World, tmp_path: Path, s
     mails = [mailfiles.message(number % (MESSAGES - 500), BODY) for number in range(MESSAGES)]  # 500 of them twice
     data = mailfiles.mbox(mails)
     path = mailfiles.put(tmp_path / f"all.mbox{suffix}", mailfiles.COMPRESS["gz"](data) if suffix else data)
-    source = begin(world, path)
-    before = world.start_sync(source)
+    item, source = begin(world, path)
     for at in (600, 1200) if suffix else (900,):
         worker = world.start_worker()
         eventually(lambda at=at: held(world, source) >= at, 60, "progress")
@@ -56,15 +63,15 @@ def test_a_killed_worker_goes_on_inside_the_file(world: World, tmp_path: Path, s
     places = [value for key, value in state.items() if isinstance(value, dict) and value.get("at", 0) > 0]
     assert places, "no place inside the file was kept"
     world.start_worker()
-    run = world.wait(source, before, 90)
+    run = wait(world, item, 90)
     assert (run.outcome, run.archived, run.duplicates, run.missing) == ("success", MESSAGES, 0, 0)
     assert len(world.archive(source)) == MESSAGES
     assert len({sha256 for *_, sha256 in world.archive(source)}) == MESSAGES - 500
     world.assert_at_rest()
     assert [one for one in (world.settings.archiver_data / "scratch").rglob("*") if one.is_file()] == []
 
-    again = begin(world, path)
-    run = world.sync(again, 60)
+    again, _ = begin(world, path)
+    run = wait(world, again)
     assert (run.outcome, run.archived, run.failed) == ("success", 0, 0)
     with world.engine.connect() as connection:
         assert imports.report(connection, again, run).known == MESSAGES
@@ -72,14 +79,14 @@ def test_a_killed_worker_goes_on_inside_the_file(world: World, tmp_path: Path, s
 
 def test_an_import_whose_file_went_away_fails_once(world: World, tmp_path: Path) -> None:
     path = mailfiles.put(tmp_path / "a.mbox", mailfiles.mbox([mailfiles.message(1)]))
-    source = begin(world, path)
+    item, source = begin(world, path)
     path.unlink()
     world.start_worker()
-    run = world.sync(source)
+    run = wait(world, item)
     assert run.outcome == "failed"
     assert "a.mbox can't be read: No such file" in run.errors[0]["error"]
     world.ticked()
     assert world.load(source).next_due_at is None, "a file import is not tried again by itself"
     assert world.rows("SELECT 1 FROM outbox WHERE queue = 'ingestion'") == []
     mailfiles.put(path, mailfiles.mbox([mailfiles.message(1)]))
-    assert world.sync(begin(world, path)).outcome == "success"
+    assert wait(world, begin(world, path)[0]).outcome == "success"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -249,15 +248,34 @@ def test_an_upload_becomes_an_import(company: Company) -> None:
         assert (started.status_code, started.json()["source"]) == (202, "import:alice@example.org"), started.text
         again = client.post(f"/uploads/{upload}/import", json={"mailbox": "alice@example.org"})
         assert again.json() == started.json()
+        item = started.json()["import_id"]
         (path,) = admin.get(f"/sources/{started.json()['source_id']}").json()["settings"]["paths"]
         assert Path(path).read_bytes() == data
-        assert Path(path) == company.settings.archiver_data / "uploads" / f"import-{upload}" / "0" / "old mail.mbox"
-        assert client.delete(f"/uploads/{upload}").status_code == 204
-        assert Path(path).read_bytes() == data, "an import that is under way keeps its file"
-        shutil.rmtree(Path(path).parents[1])
+        assert Path(path) == company.settings.archiver_data / "uploads" / f"import-{item}" / "0" / "old mail.mbox"
+        assert client.delete(f"/uploads/{upload}").status_code == 409, "an import that is under way keeps its file"
+        assert Path(path).read_bytes() == data
     assert company.value("SELECT count(*) FROM outbox WHERE job = 'initial-import'") == 1
+    _discarded_import(company, item, upload)
     company.act("DELETE FROM outbox")
     company.act("UPDATE ingestion_sources SET removed_at = now() WHERE kind = 'import'")
+
+
+def _discarded_import(company: Company, item: str, upload: str) -> None:
+    with company.client("alice") as client, company.client("bob") as bob, company.client("admin") as admin:
+        shown = client.get(f"/imports/{item}").json()
+        assert (shown["state"], shown["files"], shown["keeps_upload"]) == ("waiting", ["old mail.mbox"], True)
+        assert str(company.settings.archiver_data) not in client.get(f"/imports/{item}").text
+        assert [one["id"] for one in admin.get("/imports").json()["items"]] == [item]
+        assert bob.get("/imports").json()["items"] == []
+        assert (bob.get(f"/imports/{item}").status_code, bob.delete(f"/imports/{item}").status_code) == (404, 404)
+        company.act("UPDATE imports SET outcome = 'failed', finished_at = now()")
+        assert client.get(f"/uploads/{upload}").json()["import_id"] == item, "it stays after a failure"
+        assert client.get(f"/imports/{item}").json()["state"] == "failed"
+        assert client.delete(f"/imports/{item}").status_code == 204
+        assert client.get(f"/uploads/{upload}").status_code == 404
+        assert client.delete(f"/imports/{item}").status_code == 409, "nothing is left to discard"
+        assert client.get(f"/imports/{item}").json()["keeps_upload"] is False
+    assert list((company.settings.archiver_data / "uploads").iterdir()) == []
 
 
 def test_nobody_names_files_of_the_server(company: Company) -> None:

@@ -1,0 +1,79 @@
+"""Imports of mail files: what was requested, how it went, and what is kept of those that did not succeed."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+from uuid import UUID
+
+from fastapi import APIRouter
+from pydantic import BaseModel, Field
+
+from archiver.api.auth import Context, Ingester
+from archiver.api.page import Cursor, Limit, Page, decode_cursor, encode_cursor, time_of
+from archiver.models.states import ImportState
+from archiver.services import imports, upload_imports
+from archiver.services.imports import Import
+
+router = APIRouter(prefix="/imports", tags=["uploads"])
+
+
+class ImportShape(BaseModel):
+    id: UUID
+    source_id: UUID
+    source: Annotated[str, Field(description="One for each mailbox address; its runs say how the imports went.")]
+    mailbox: str
+    files: Annotated[list[str], Field(description="What it reads, by name.")]
+    requested_by: str
+    state: Annotated[ImportState, Field(description="Imports into one mailbox run one after the other.")]
+    message: str | None
+    keeps_upload: Annotated[bool, Field(description="The uploaded files are still there: it has not succeeded yet.")]
+    run_id: UUID | None
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+
+
+def shape(item: Import) -> ImportShape:
+    return ImportShape(
+        id=item.id,
+        source_id=item.source_id,
+        source=item.source,
+        mailbox=item.mailbox,
+        files=[path.name for path in item.paths],
+        requested_by=item.requested_by,
+        state=item.state,
+        message=item.shown_message,
+        keeps_upload=item.keeps_upload,
+        run_id=item.session_id,
+        created_at=item.created_at,
+        started_at=item.started_at,
+        finished_at=item.finished_at,
+    )
+
+
+@router.get("")
+def list_imports(who: Ingester, context: Context, limit: Limit = 50, cursor: Cursor = None) -> Page[ImportShape]:
+    """Newest first: your own; as an administrator all."""
+    before = time_of(decode_cursor(cursor, 1)[0]) if cursor else None
+    with context.reading() as connection:
+        found = imports.listed(connection, who, most=limit, before=before)
+    more = encode_cursor(found[-1].created_at.isoformat()) if len(found) == limit else None
+    return Page(items=[shape(item) for item in found], next=more)
+
+
+@router.get("/{import_id}")
+def show_import(import_id: UUID, who: Ingester, context: Context) -> ImportShape:
+    with context.reading() as connection:
+        return shape(imports.load_own(connection, who, import_id))
+
+
+@router.delete("/{import_id}", status_code=204)
+def discard_import(import_id: UUID, who: Ingester, context: Context) -> None:
+    """Cancel an import that waits, or remove the uploaded files of one that did not succeed. The entry itself stays.
+
+    `409 conflict`: it is under way, or nothing is kept of it.
+    """
+    with context.reading() as connection:
+        item = imports.load_own(connection, who, import_id)
+    upload_imports.discard(context.engine, context.settings, who, item)

@@ -1,0 +1,399 @@
+"""Imports as rows of their own: several at once, in turn, broken off at every point, and uploads kept until they are in."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from sqlalchemy import Engine, event, text
+
+from archiver.errors import Conflict, UsageError
+from archiver.models.states import SourceStatus
+from archiver.queue.jobs import Envelope, InitialImport, QueueName
+from archiver.queue.queues import FailedJob
+from archiver.services import dead_letters, imports, source_rows, sources, upload_imports, uploads
+from archiver.services.imports import Import
+from archiver.sync import tick
+from archiver.sync.failures import settle_failed
+from tests import mailfiles
+from tests.integration.sync.import_world import ANN, ImportWorld
+
+
+@pytest.fixture
+def world(tmp_path: Path, engine: Engine, database_url: str) -> ImportWorld:
+    return ImportWorld(tmp_path, engine, database_url)
+
+
+def load_source(world: ImportWorld, item: Import) -> Any:
+    with world.engine.connect() as connection:
+        return source_rows.load(connection, item.source_id)
+
+
+@pytest.mark.parametrize("by_upload", [(False, False), (True, True), (False, True)], ids=["commands", "uploads", "both"])
+def test_two_imports_at_once_into_one_mailbox_are_two_runs(world: ImportWorld, by_upload: tuple[bool, bool]) -> None:
+    for number in range(10):
+        barrier = threading.Barrier(2)
+
+        def begin(which: int, number: int = number, barrier: threading.Barrier = barrier) -> Import:
+            name, first = f"{number}-{which}.mbox", number * 100 + which * 10
+            data = mailfiles.mbox([mailfiles.message(first + n) for n in range(3)])
+            if by_upload[which]:
+                upload = world.uploaded(name, data)
+                barrier.wait()
+                return world.begin_upload(upload)
+            path = mailfiles.put(world.place / name, data)
+            barrier.wait()
+            return world.begin(path)
+
+        with ThreadPoolExecutor(2) as pool:
+            begun = list(pool.map(begin, range(2)))
+        world.drain()
+        assert [world.load(item).outcome for item in begun] == ["success", "success"]
+        assert len({world.load(item).session_id for item in begun}) == 2, "each has a run of its own"
+        assert world.copies == (number + 1) * 6
+    assert world.kept_files() == [], "uploads are removed after success"
+    assert world.one("SELECT count(*) FROM ingestion_sources") == 1
+    assert world.rows("SELECT archived FROM sync_runs WHERE archived <> 3") == []
+
+
+def test_the_second_waits_for_its_turn_and_each_report_is_its_own(world: ImportWorld) -> None:
+    first = world.begin(world.file("a.mbox", 1, 2))
+    broken = mailfiles.put(world.place / "b" / "noise.mbox", os.urandom(2000))
+    mailfiles.put(world.place / "b" / "note.txt", b"hello\n")
+    second = world.begin(broken.parent)
+    third = world.begin(world.file("c.mbox", 5))
+    assert [world.load(one).state for one in (first, second, third)] == ["waiting"] * 3
+    assert len(world.open_jobs()) == 1, "one is announced"
+    world.run(world.open_jobs()[0][0])
+    assert [world.load(one).state for one in (first, second, third)] == ["running", "waiting", "waiting"]
+    world.drain()
+    assert [world.load(one).state for one in (first, second, third)] == ["success", "incomplete", "success"]
+    with world.engine.connect() as connection:
+        reports = []
+        for item in (first, second, third):
+            run = imports.ended_run(connection, item.id)
+            assert run is not None
+            reports.append(imports.report(connection, item, run).figures())
+    assert [report["found"] for report in reports] == [2, 0, 1]
+    assert [[one["path"] for one in report["unreadable"]] for report in reports] == [[], ["noise.mbox"], []]
+    assert [[one["path"] for one in report["not_mail"]] for report in reports] == [[], ["note.txt"], []]
+
+
+def test_the_same_request_twice_before_it_began_is_one_import(world: ImportWorld) -> None:
+    path = world.file("a.mbox", 1)
+    first = world.begin(path)
+    assert world.begin(path).id == first.id
+    world.run(world.open_jobs()[0][0])
+    again = world.begin(path)
+    assert again.id != first.id, "one that reads already may have passed what came since"
+    mailfiles.put(path, mailfiles.mbox([mailfiles.message(1), mailfiles.message(2)]))
+    world.drain()
+    assert (world.load(first).outcome, world.load(again).outcome, world.copies) == ("success", "success", 2)
+
+
+def test_a_repeated_import_finds_everything_known(world: ImportWorld) -> None:
+    path = world.file("a.mbox", 1, 2, 3)
+    for expected in (0, 3):
+        item = world.begin(path, mailbox=ANN.upper() if expected else ANN)
+        world.drain()
+        with world.engine.connect() as connection:
+            run = imports.ended_run(connection, item.id)
+            assert run is not None
+            assert imports.report(connection, item, run).known == expected
+    assert world.copies == 3
+
+
+# --- uploads
+
+
+def test_an_upload_stays_after_a_failure_until_somebody_discards_it(world: ImportWorld) -> None:
+    for data, outcome in ((os.urandom(3000), "incomplete"), (mailfiles.mbox([mailfiles.message(1)]), "success")):
+        item = world.begin_upload(world.uploaded("mail.mbox", data))
+        world.drain()
+        assert world.load(item).outcome == outcome
+    (failed,) = (one for one in _listed(world) if one.keeps_upload)
+    assert failed.outcome == "incomplete"
+    assert len(world.kept_files()) == 2, "the upload, and its name in the import's folder"
+    for path in uploads.folder(world.settings).rglob("*"):
+        os.utime(path, (0, 0))  # years later
+    upload_imports.tidy(world.engine, world.settings)
+    uploads.tidy(world.engine, world.settings)
+    assert len(world.kept_files()) == 2, "time alone removes nothing"
+    world.discard(failed)
+    assert world.kept_files() == []
+    assert world.rows("SELECT 1 FROM uploads") == []
+    with pytest.raises(Conflict, match="nothing is kept"):
+        world.discard(failed)
+
+
+def _listed(world: ImportWorld) -> list[Import]:
+    with world.engine.connect() as connection:
+        return imports.listed(connection, world.admin)
+
+
+def test_an_upload_whose_import_failed_is_imported_again(world: ImportWorld) -> None:
+    upload = world.uploaded("mail.mbox", mailfiles.mbox([mailfiles.message(1)]))
+    item = world.begin_upload(upload)
+    hidden = uploads.folder(world.settings) / "hidden"
+    shutil.move(uploads.folder(world.settings) / f"import-{item.id}", hidden)
+    world.drain()
+    assert world.load(item).outcome == "failed"
+    again = world.begin_upload(upload)
+    assert again.id != item.id
+    with pytest.raises(Conflict, match="another import reads these files"):
+        world.begin_upload(upload, mailbox="bob@example.org")
+    with pytest.raises(Conflict, match="it is removed when that has succeeded"):
+        upload_imports.remove(world.engine, world.settings, world.admin, upload.id)
+    world.drain()
+    shutil.rmtree(hidden)
+    assert world.load(again).outcome == "success"
+    assert (world.copies, world.kept_files()) == (1, [])
+    assert [one.keeps_upload for one in _listed(world)] == [False, False]
+
+
+def test_an_upload_that_two_people_begin_to_import_is_read_once(world: ImportWorld) -> None:
+    upload = world.uploaded("mail.mbox", mailfiles.mbox([mailfiles.message(1)]))
+    barrier = threading.Barrier(2)
+
+    def begin(mailbox: str) -> object:
+        barrier.wait()
+        try:
+            return world.begin_upload(upload, mailbox=mailbox)
+        except Conflict as error:
+            return error
+
+    with ThreadPoolExecutor(2) as pool:
+        said = list(pool.map(begin, (ANN, "bob@example.org")))
+    assert sum(isinstance(one, Import) for one in said) == 1, said
+    world.drain()
+    assert (world.copies, world.kept_files()) == (1, [])
+
+
+def test_a_folder_that_is_the_only_copy_of_something_is_left_alone(world: ImportWorld) -> None:
+    """As an earlier release left it, whose import was dropped."""
+    lost = uploads.folder(world.settings) / "import-01890000-0000-7000-8000-000000000000" / "0" / "mail.mbox"
+    mailfiles.put(lost, b"x")
+    begun = uploads.folder(world.settings) / "import-01890000-0000-7000-8000-000000000001" / "0" / "mail.mbox"
+    begun.parent.mkdir(parents=True)
+    begun.hardlink_to(lost)
+    other = mailfiles.put(uploads.folder(world.settings) / "import-01890000-0000-7000-8000-000000000002" / "0" / "a", b"y")
+    for place in (lost, begun, other):
+        os.utime(place.parents[1], (0, 0))
+    upload_imports.tidy(world.engine, world.settings)
+    assert other.exists()
+    assert lost.exists() or begun.exists()
+
+
+# --- broken off
+
+
+class Died(Exception):
+    """As if the process were killed."""
+
+
+def test_killed_between_any_two_statements_it_ends_with_both_imports_in(world: ImportWorld) -> None:
+    """Kills the worker at its n-th commit, for every n, and lets another one go on."""
+    expected = 0
+    for n in range(1, 40):
+        upload = world.uploaded(f"u{n}.mbox", mailfiles.mbox([mailfiles.message(n * 10)]))
+        begun = [world.begin(world.file(f"f{n}.mbox", n * 10 + 1, n * 10 + 2)), world.begin_upload(upload)]
+        expected += 3
+        was_killed = _drain_and_die(world, n)
+        world.drain()
+        upload_imports.tidy(world.engine, world.settings)  # as each tick does
+        assert [world.load(item).outcome for item in begun] == ["success", "success"], n
+        assert world.copies == expected
+        assert world.kept_files() == []
+        assert world.rows("SELECT 1 FROM sync_sessions") == []
+        if not was_killed:
+            assert n > 12, "too few commits to have been what it should be"
+            return
+    raise AssertionError("it never got to its end")
+
+
+def _drain_and_die(world: ImportWorld, at: int) -> bool:
+    """Whether the at-th commit came."""
+    count = 0
+
+    def commit(_: Any) -> None:
+        nonlocal count
+        count += 1
+        if count == at:
+            raise Died
+
+    event.listen(world.engine, "commit", commit)
+    try:
+        world.drain()
+    except Died:
+        return True
+    finally:
+        event.remove(world.engine, "commit", commit)
+    return False
+
+
+def test_a_job_that_was_given_up_ends_its_import_and_the_next_one_begins(world: ImportWorld) -> None:
+    first, second = world.begin(world.file("a.mbox", 1)), world.begin(world.file("b.mbox", 2))
+    ((row_id, _),) = world.open_jobs()
+    encoded = Envelope.of(InitialImport(first.source_id, str(first.id)), str(row_id)).encode()
+    with world.engine.begin() as connection:
+        settle_failed(connection, FailedJob(QueueName.INGESTION, str(row_id), "initial-import", encoded, "it broke", 5))
+    assert (world.load(first).outcome, world.load(first).message) == ("failed", "it broke")
+    with world.engine.connect() as connection, pytest.raises(imports.NotImported, match="it broke"):
+        imports.ended_run(connection, first.id)
+    world.drain()
+    assert (world.load(second).outcome, world.copies) == ("success", 1)
+    with world.engine.begin() as connection:
+        (letter,) = dead_letters.listed(connection)
+        dead_letters.retry(connection, letter)
+    world.drain()
+    assert (world.copies, world.rows("SELECT 1 FROM dead_letters")) == (2, [])
+
+
+@pytest.mark.parametrize("how", ["listing", "stale"])
+def test_a_file_import_is_never_started_again_by_the_clock(world: ImportWorld, how: str) -> None:
+    item, waits = world.begin(world.file("a.mbox", 1)), world.begin(world.file("b.mbox", 2))
+    ((row_id, _),) = world.open_jobs()
+    if how == "stale":
+        world.run(row_id)
+        world.act("DELETE FROM outbox")
+        world.act("UPDATE sync_sessions SET last_activity_at = now() - interval '1 day'")
+        with world.engine.begin() as connection:
+            tick.end_stale(connection, [one.id for one in tick.idle_sessions(connection, 30)], 30)
+    else:
+        _claim_only(world, item)
+        encoded = Envelope.of(InitialImport(item.source_id, str(item.id)), str(row_id)).encode()
+        with world.engine.begin() as connection:
+            settle_failed(connection, FailedJob(QueueName.INGESTION, str(row_id), "initial-import", encoded, "it broke", 5))
+    assert world.load(item).outcome == ("stale" if how == "stale" else "failed")
+    source = load_source(world, item)
+    assert (source.status, source.next_due_at) == (SourceStatus.ERROR, None)
+    with world.engine.begin() as connection:
+        assert tick.start_due(connection) == []
+    world.drain()
+    assert (world.load(waits).outcome, world.load(item).outcome == "success") == ("success", False)
+
+
+def _claim_only(world: ImportWorld, item: Import) -> None:
+    with world.engine.begin() as connection:
+        source = source_rows.load(connection, item.source_id)
+        assert source is not None
+        assert imports.claim(connection, source, str(item.id)) is not None
+
+
+# --- paused, removed, repeated
+
+
+def test_a_paused_import_goes_on_when_it_is_resumed(world: ImportWorld) -> None:
+    first, second = world.begin(world.file("a.mbox", 1, 2)), world.begin(world.file("b.mbox", 3))
+    world.run(world.open_jobs()[0][0])
+    with world.engine.begin() as connection:
+        sources.pause(connection, load_source(world, first))
+    assert [world.load(one).state for one in (first, second)] == ["waiting", "waiting"]
+    world.drain()
+    assert world.copies == 0
+    with world.engine.begin() as connection:
+        sources.resume(connection, load_source(world, first))
+    world.drain()
+    assert [world.load(one).outcome for one in (first, second)] == ["success", "success"]
+    assert world.copies == 3
+
+
+def test_a_removed_source_ends_its_imports_and_the_next_one_has_a_new_source(world: ImportWorld) -> None:
+    first, second = world.begin(world.file("a.mbox", 1)), world.begin(world.file("b.mbox", 2))
+    world.run(world.open_jobs()[0][0])
+    with world.engine.begin() as connection:
+        sources.remove(connection, load_source(world, first))
+    assert [world.load(one).outcome for one in (first, second)] == ["cancelled", "cancelled"]
+    world.drain()
+    third = world.begin(world.file("c.mbox", 3))
+    world.drain()
+    assert (world.load(third).outcome, third.source_id == first.source_id) == ("success", False)
+
+
+def test_sync_now_reads_again_what_did_not_succeed(world: ImportWorld) -> None:
+    path = world.file("a.mbox", 1)
+    hidden = path.rename(world.place / "hidden")
+    with pytest.raises(Exception, match=r"a\.mbox can't be read"):
+        world.begin(path)
+    hidden.rename(path)
+    failed = world.begin(path)
+    path.rename(hidden)
+    fine = world.begin(world.file("b.mbox", 2))
+    world.drain()
+    assert (world.load(failed).outcome, world.load(fine).outcome) == ("failed", "success")
+    hidden.rename(path)
+    with world.engine.begin() as connection:
+        sources.sync_now(connection, load_source(world, failed))
+    world.drain()
+    assert world.copies == 2
+    assert [one.outcome for one in _listed(world)] == ["success", "success", "failed"]
+    with pytest.raises(UsageError, match="reads files once"):
+        sources.edit(world.engine, world.work.keyring, None, load_source(world, failed), {}, {})  # type: ignore[arg-type]
+
+
+def test_what_was_uploaded_and_is_in_cannot_be_read_again(world: ImportWorld) -> None:
+    item = world.begin_upload(world.uploaded("mail.mbox", mailfiles.mbox([mailfiles.message(1)])))
+    world.drain()
+    with pytest.raises(UsageError, match="nothing left to read again"), world.engine.begin() as connection:
+        sources.sync_now(connection, load_source(world, item))
+
+
+def test_a_waiting_import_can_be_cancelled_and_one_under_way_cannot(world: ImportWorld) -> None:
+    first, second = world.begin(world.file("a.mbox", 1)), world.begin(world.file("b.mbox", 2))
+    world.run(world.open_jobs()[0][0])
+    world.discard(second)
+    with pytest.raises(Conflict, match="under way"):
+        world.discard(first)
+    world.drain()
+    assert [world.load(one).outcome for one in (first, second)] == ["success", "cancelled"]
+    assert world.copies == 1
+
+
+# --- from an earlier release
+
+
+def _as_before(world: ImportWorld, path: Path, number: int = 0) -> UUID:
+    """An import as an earlier release requests it: in the settings of its source."""
+    item = world.begin(path)
+    world.act(
+        "UPDATE ingestion_sources SET status = 'pending',"
+        " settings = i.settings || jsonb_build_object('number', CAST(:n AS int))"
+        " FROM imports i WHERE i.source_id = ingestion_sources.id",
+        n=number,
+    )
+    world.act("DELETE FROM imports")
+    world.act("UPDATE outbox SET payload = payload #- '{data,import_id}'")
+    return item.source_id
+
+
+def test_an_import_that_an_earlier_release_requested_is_read(world: ImportWorld) -> None:
+    source_id = _as_before(world, world.file("a.mbox", 1, 2), 7)
+    world.drain()
+    assert world.copies == 2
+    assert world.rows("SELECT source_id, number, outcome, mailbox FROM imports") == [(source_id, 7, "success", ANN)]
+    second = world.begin(world.file("b.mbox", 3))
+    world.drain()
+    assert (world.load(second).number, world.load(second).outcome, world.copies) == (8, "success", 3)
+
+
+def test_an_import_under_way_at_the_upgrade_finishes(tmp_path: Path, engine: Engine, database_url: str) -> None:
+    """The migration's own statement, on a session that has listed its mailboxes and read nothing yet."""
+    from migrations.versions import m0009_imports
+
+    world = ImportWorld(tmp_path, engine, database_url)
+    _as_before(world, world.file("a.mbox", 1, 2), 3)
+    world.run(world.open_jobs()[0][0])
+    world.act("DELETE FROM imports")
+    with engine.begin() as connection:
+        connection.execute(text(m0009_imports._ADOPT))
+        connection.execute(text(m0009_imports._SETTLE))
+    ((session_id,),) = world.rows("SELECT id FROM sync_sessions")
+    assert world.rows("SELECT session_id, outcome, number FROM imports") == [(session_id, None, 3)]
+    world.drain()
+    assert (world.copies, world.one("SELECT outcome FROM imports")) == (2, "success")
