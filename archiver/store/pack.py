@@ -181,16 +181,50 @@ def payload_crc(read_at: ReadAt, found: Found) -> int:
     return int(crc)
 
 
-def torn_at(read_at: ReadAt, size: int, name: str, known_end: int) -> int | None:
-    """Where an unsealed pack has to be cut: behind its last good frame. None if there is damage below `known_end`.
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """The frames of an unsealed pack, checked by their checksums."""
 
-    `known_end` is what the database knows to be good: nothing below it is ever cut, and only what is above it is read.
-    """
-    if size < known_end:
-        return None
-    good = max(known_end, PACK_HEADER_BYTES)
-    for item in walk(read_at, size, name, good):
-        if isinstance(item, Damage) or payload_crc(read_at, item) != item.header.payload_crc or item.header.kind == Kind.INDEX:
-            break
-        good = item.end
-    return good
+    end: int
+    """Behind the last whole frame, whatever is damaged before it."""
+    frames: int
+    damage: tuple[Damage, ...]
+    is_torn: bool
+    """The only damage is an unfinished frame at the end, as a killed writer leaves it."""
+
+    @property
+    def is_damaged(self) -> bool:
+        """More than a torn end: such a pack is never cut and never appended to."""
+        return bool(self.damage) and not self.is_torn
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whole frames follow behind damage."""
+        return any(one.spot.offset < self.end for one in self.damage)
+
+
+def survey(read_at: ReadAt, size: int, name: str, start: int = PACK_HEADER_BYTES) -> Survey:
+    """Reads every frame from `start` on. An index without its seal counts as unfinished: sealing begins again."""
+    end, frames, damage = start, 0, []
+    for item in walk(read_at, size, name, start):
+        if isinstance(item, Found) and payload_crc(read_at, item) != item.header.payload_crc:
+            item = Damage(Spot(name, item.offset), "the payload's checksum is wrong")
+        if isinstance(item, Damage):
+            damage.append(item)
+        elif item.header.kind != Kind.INDEX:
+            end, frames = item.end, frames + 1
+    return Survey(end, frames, tuple(damage), len(damage) == 1 and _is_torn(read_at, size, end, damage[0]))
+
+
+def _is_torn(read_at: ReadAt, size: int, end: int, damage: Damage) -> bool:
+    """A frame that the file ends in, or one whose header was still to be written."""
+    at = damage.spot.offset
+    if at < end or (at > end and size - at == SEAL_BYTES):  # behind an index of full length: a damaged seal
+        return False
+    head = read_at(at, HEADER_BYTES)
+    if len(head) < HEADER_BYTES or not any(head):
+        return True
+    try:
+        return at + decode_header(head, damage.spot).frame_length > size
+    except Damage:
+        return False

@@ -304,7 +304,7 @@ def test_a_crash_while_sealing_does_not_hurt(tmp_path: Path) -> None:
         try:
             writer.seal()
         except StoreUnavailable:
-            again = PackWriter.adopt(writer.path, keys.active, Trainer(), OsFiles(), appended.end)
+            again = PackWriter.adopt(writer.path, keys.active, Trainer(), OsFiles(), lambda _, end=appended.end: end)
             assert again is not None
             assert again.size == appended.end
             again.seal()
