@@ -25,6 +25,8 @@ class Pack(Base):
     created_at: Mapped[CreatedAt]
     sealed_at: Mapped[datetime | None]
     retired_at: Mapped[datetime | None]
+    removed_at: Mapped[datetime | None]
+    """When the file of a retired pack went."""
     verified_at: Mapped[datetime | None]
 
     __table_args__ = (one_of("state", PackState), Index("ix_packs_state", "state"))

@@ -82,7 +82,7 @@ class Backend(Protocol):
         """Keeps writers away from a pack until what it returns is called. None: somebody writes to it, or did just now."""
 
     def put(self, finished: Path, pack_id: UUID) -> None:
-        """Takes a sealed pack in, as a whole, and durably."""
+        """Takes a pack in that nobody writes to, as a whole, and durably."""
 
     def remove(self, pack_id: UUID) -> None:
         """No error if it is gone already."""

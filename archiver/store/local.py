@@ -19,7 +19,7 @@ from archiver.store.encoder import Record
 from archiver.store.errors import Damage, LostPack
 from archiver.store.files import Files, OsFiles, told_plainly, try_lock
 from archiver.store.keys import PackKeys
-from archiver.store.pack import PACK_HEADER_BYTES, PACK_LIMIT_BYTES
+from archiver.store.pack import PACK_HEADER_BYTES, PACK_LIMIT_BYTES, read_seal
 from archiver.store.writer import KnownEnd, PackWriter, pack_name
 
 _log = structlog.get_logger(__name__)
@@ -156,9 +156,9 @@ class LocalPacks:
             descriptor = self._files.open(finished, os.O_RDONLY)
             try:
                 self._files.fsync(descriptor)
+                finished.chmod(0o400 if _is_sealed(descriptor) else 0o600)
             finally:
                 os.close(descriptor)
-            finished.chmod(0o400)
             self._files.rename(finished, target)
             self._files.fsync_folder(self.folder)
 
@@ -173,6 +173,11 @@ class LocalPacks:
                 writer.close()
             self._idle.clear()
         self._readers.close()
+
+
+def _is_sealed(descriptor: int) -> bool:
+    size = os.fstat(descriptor).st_size
+    return read_seal(lambda offset, length: os.pread(descriptor, length, offset), size) is not None
 
 
 class _OpenFiles:

@@ -21,12 +21,14 @@ from archiver.db import make_engine
 from archiver.errors import UsageError, WrongKey
 from archiver.models import message_uuid, uuid7
 from archiver.secrets import Keyring
-from archiver.services.backup import backup, check_empty, load_dump, restore
+from archiver.services.backup import backup
 from archiver.services.compact import compact
 from archiver.services.delete import delete_mailbox_mail, delete_message
+from archiver.services.dump import load_dump
 from archiver.services.export import export, raw_message
 from archiver.services.ingest import Ingest
 from archiver.services.rebuild import rebuild
+from archiver.services.restore import Backup, check_empty, restore_packs
 from archiver.services.snapshot import save_config
 from archiver.services.texts import read_text, store_texts
 from archiver.services.verify import verify
@@ -542,14 +544,18 @@ def test_backup_is_incremental_and_restores_to_the_same(world: World, new_world:
     second = backup(world.engine, world.archive, url, tmp_path / "backup")
     assert second.copied <= 2 < second.packs
     expected = world.content()
-    restored = new_world(empty=True, folder=tmp_path / "restored" / "packs")
-    assert restore(tmp_path / "backup", tmp_path / "restored") == second.packs
+    kept = Backup.open(tmp_path / "backup")
+    restored = new_world(empty=True)
+    restored.open()
+    assert restore_packs(kept, restored.archive.backend) == second.packs
     with pytest.raises(UsageError, match="holds packs already"):
-        restore(tmp_path / "backup", tmp_path / "restored")
+        restore_packs(kept, restored.archive.backend)
     check_empty(restored.engine)
+    assert kept.reason_to_rebuild(restored.archive.keys) is None
     load_dump(
-        tmp_path / "backup",
+        kept.dump,
         restored.engine.url.render_as_string(hide_password=False).replace("postgresql+psycopg", "postgresql"),
+        restored.archive.keys,
     )
     restored.engine.dispose()
     restored.open()
