@@ -22,6 +22,7 @@ class Pack(Base):
     """Up to here the file is known to be good; a torn tail is never cut below it."""
     frames: Mapped[Count]
     sha256: Mapped[bytes | None]
+    """The digest in its seal."""
     created_at: Mapped[CreatedAt]
     sealed_at: Mapped[datetime | None]
     retired_at: Mapped[datetime | None]

@@ -199,7 +199,7 @@ def sealed_row(pack: SealedPack) -> dict[str, object]:
         "name": pack_name(pack.id),
         "size": pack.size,
         "frames": pack.seal.frames,
-        "sha256": pack.seal.sha256,
+        "sha256": pack.seal.digest,
     }
 
 

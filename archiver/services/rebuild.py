@@ -185,5 +185,5 @@ def _pack_row(pack: PackFile, frames: int) -> dict[str, Any]:
         "state": state,
         "size": found.end if found else pack.size,
         "frames": frames,
-        "sha256": seal.sha256 if seal else None,
+        "sha256": seal.digest if seal else None,
     }

@@ -6,6 +6,7 @@ import struct
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from hmac import compare_digest
 from typing import NamedTuple
 from uuid import UUID
 
@@ -14,18 +15,20 @@ from google_crc32c import value as crc32c
 
 from archiver.store.errors import Damage, Spot, UnknownVersion
 from archiver.store.frames import HEADER_BYTES, MAGIC, Header, Kind, decode_header
+from archiver.store.keys import PackKey
 
 PACK_MAGIC = b"ARCHPACK"
 PACK_VERSION = 1
 PACK_LIMIT_BYTES = 256 << 20
 SEAL_MAGIC = b"ARCHSEAL"
+KEYED_SEAL_MAGIC = b"ARCHSEAK"
 
 _HEAD = struct.Struct("<8sHH16sQ4s32sI")
-_SEAL = struct.Struct("<8sQQ32s")
+_SEAL_FRONT = struct.Struct("<8sQQ")
 _CRC = struct.Struct("<I")
 _ENTRY = struct.Struct("<BQQ16s")
 PACK_HEADER_BYTES = _HEAD.size + _CRC.size
-SEAL_BYTES = _SEAL.size + _CRC.size
+SEAL_BYTES = _SEAL_FRONT.size + 32 + _CRC.size
 _SEARCH_BYTES = 1 << 20
 
 ReadAt = Callable[[int, int], bytes]
@@ -73,26 +76,42 @@ class PackHead:
 
 @dataclass(frozen=True, slots=True)
 class Seal:
-    """The last bytes of a finished pack: where its index is, how many frames it has, and the SHA-256 of all before the seal."""
+    """The last bytes of a finished pack: where its index is, how many frames it has, and a digest of all before the seal.
+
+    The digest is keyed: nobody without the key can change a pack and seal it again. In packs of older versions it is the
+    plain SHA-256.
+    """
 
     index_offset: int
     frames: int
-    sha256: bytes
+    digest: bytes
+    is_keyed: bool
+
+    @classmethod
+    def keyed(cls, key: PackKey, index_offset: int, frames: int, file_sha256: bytes) -> Seal:
+        """`file_sha256`: of the whole file up to the seal."""
+        front = _SEAL_FRONT.pack(KEYED_SEAL_MAGIC, index_offset, frames)
+        return cls(index_offset, frames, key.seal_digest(front + file_sha256), is_keyed=True)
+
+    def is_of(self, file_sha256: bytes, key: PackKey) -> bool:
+        expected = Seal.keyed(key, self.index_offset, self.frames, file_sha256).digest if self.is_keyed else file_sha256
+        return compare_digest(self.digest, expected)
 
     def encode(self) -> bytes:
-        data = _SEAL.pack(SEAL_MAGIC, self.index_offset, self.frames, self.sha256)
+        magic = KEYED_SEAL_MAGIC if self.is_keyed else SEAL_MAGIC
+        data = _SEAL_FRONT.pack(magic, self.index_offset, self.frames) + self.digest
         return data + _CRC.pack(crc32c(data))
 
     @classmethod
     def decode(cls, data: bytes) -> Seal | None:
         if (
             len(data) != SEAL_BYTES
-            or data[:8] != SEAL_MAGIC
-            or _CRC.unpack_from(data, _SEAL.size)[0] != crc32c(data[: _SEAL.size])
+            or data[:8] not in (SEAL_MAGIC, KEYED_SEAL_MAGIC)
+            or _CRC.unpack_from(data, SEAL_BYTES - _CRC.size)[0] != crc32c(data[: -_CRC.size])
         ):
             return None
-        _, index_offset, frames, sha256 = _SEAL.unpack_from(data)
-        return cls(index_offset, frames, sha256)
+        magic, index_offset, frames = _SEAL_FRONT.unpack_from(data)
+        return cls(index_offset, frames, data[_SEAL_FRONT.size : -_CRC.size], is_keyed=magic == KEYED_SEAL_MAGIC)
 
 
 class IndexEntry(NamedTuple):

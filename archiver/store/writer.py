@@ -221,7 +221,7 @@ class PackWriter:
         content, frames = pack.encode_index(self._entries())
         offset = self.size
         self._write([Record(Kind.INDEX, hashlib.sha256(content).digest(), Memory(content))])
-        seal = Seal(offset, frames, self._digest())
+        seal = Seal.keyed(self._encoder.key, offset, frames, self._digest())
         self._write_piece(seal.encode())
         self._files.fsync(self._descriptor)
         with contextlib.suppress(OSError):
