@@ -5,9 +5,11 @@ from __future__ import annotations
 import base64
 import binascii
 import contextlib
+import fcntl
 import os
 import re
 import secrets
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -127,6 +129,17 @@ class SecretFolder:
             found = self.read(name)
         assert found is not None
         return found
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """For changes that begin with reading: one process at a time, the others wait. The lock goes with the process."""
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
 
     def password(self, name: str) -> str:
         """A random one, made when it is first asked for."""

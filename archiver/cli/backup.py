@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from archiver.cli.archive import bar, opened
 from archiver.cli.connection import connected
 from archiver.cli.output import Json, console, messages, print_json
-from archiver.config import load_settings
+from archiver.config import Settings
 from archiver.errors import UsageError
+
+if TYPE_CHECKING:  # the libraries behind these are slow to load, and most commands do without
+    from sqlalchemy import Engine
+
+    from archiver.services.restore import Backup
 
 
 def backup(
@@ -104,30 +110,65 @@ def _password(file: Path | None) -> str:
 def _restore_backup(source: Path, *, rebuild: bool, json: bool) -> None:
     from archiver.db import make_engine
     from archiver.services import schema
-    from archiver.services.backup import check_empty, load_dump
-    from archiver.services.backup import restore as run
+    from archiver.services.restore import Backup, check_empty
+
+    kept = Backup.open(source)
+    with connected() as found, ExitStack() as opened_:
+        assert found.database_url is not None
+        engine = make_engine(found.database_url.get_secret_value(), "restore")
+        opened_.callback(engine.dispose)
+        schema.migrate_database(found)
+        check_empty(engine)
+        packs = _restore_packs(found, engine, kept, json=json)
+        reason = "it was asked for" if rebuild else _load_dump(found, kept)
+        _complete(found, engine, rebuild=reason is not None)
+    if json:
+        print_json({"packs": packs, "database": "rebuilt" if reason else "restored", "reason": reason})
+        return
+    if reason and not rebuild:
+        console.print(f"The database was rebuilt from the packs: {reason}.", markup=False)
+    console.print(f"{packs} pack(s) and the database are back. Run `archiver verify --full` to prove it.")
+
+
+def _restore_packs(settings: Settings, engine: Engine, source: Backup, *, json: bool) -> int:
+    from archiver.services.places import open_archive
+    from archiver.services.restore import restore_packs
+
+    archive = open_archive(settings, engine)
+    try:
+        with bar("Copying packs", shown=not json) as progress:
+            return restore_packs(source, archive.backend, progress)
+    finally:
+        archive.close()
+
+
+def _load_dump(settings: Settings, source: Backup) -> str | None:
+    """Why the database has to be rebuilt; None once it is loaded."""
+    from archiver.secrets import storage_keyring
+    from archiver.services import schema
+    from archiver.services.dump import load_dump
+    from archiver.store.errors import Damage
+    from archiver.store.keys import PackKeys
+
+    keys, url = PackKeys(storage_keyring(settings)), settings.database_owner_url or settings.database_url
+    assert url is not None
+    if reason := source.reason_to_rebuild(keys):
+        return reason
+    try:
+        load_dump(source.dump, url.get_secret_value(), keys)
+    except Damage as damage:
+        return str(damage)
+    schema.migrate_database(settings)
+    return None
+
+
+def _complete(settings: Settings, engine: Engine, *, rebuild: bool) -> None:
     from archiver.services.places import open_archive
     from archiver.services.rebuild import rebuild as rebuild_database
 
-    settings = load_settings()
-    with bar("Copying packs", shown=not json) as progress:
-        packs = run(source, settings.archiver_data, progress)
-    with connected() as found:
-        assert found.database_url is not None
-        engine = make_engine(found.database_url.get_secret_value(), "restore")
-        try:
-            schema.migrate_database(found)
-            check_empty(engine)
-            if not rebuild:
-                load_dump(source, (found.database_owner_url or found.database_url).get_secret_value())
-                schema.migrate_database(found)
-            archive = open_archive(found, engine)
-            if rebuild:
-                rebuild_database(engine, archive)
-            archive.close()
-        finally:
-            engine.dispose()
-    if json:
-        print_json({"packs": packs, "database": "rebuilt" if rebuild else "restored"})
-    else:
-        console.print(f"{packs} pack(s) and the database are back. Run `archiver verify --full` to prove it.")
+    archive = open_archive(settings, engine)
+    try:
+        if rebuild:
+            rebuild_database(engine, archive)
+    finally:
+        archive.close()

@@ -22,9 +22,12 @@ class Pack(Base):
     """Up to here the file is known to be good; a torn tail is never cut below it."""
     frames: Mapped[Count]
     sha256: Mapped[bytes | None]
+    """The digest in its seal."""
     created_at: Mapped[CreatedAt]
     sealed_at: Mapped[datetime | None]
     retired_at: Mapped[datetime | None]
+    removed_at: Mapped[datetime | None]
+    """When the file of a retired pack went."""
     verified_at: Mapped[datetime | None]
 
     __table_args__ = (one_of("state", PackState), Index("ix_packs_state", "state"))

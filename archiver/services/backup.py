@@ -1,32 +1,41 @@
-"""A second copy of the archive: packs, which never change and are copied once, and a dump of the database. Keys stay apart."""
+"""A second copy of the archive: packs, which never change and are copied once, and a sealed dump of the database. Keys stay
+apart.
+
+The dump and the list of packs are of one snapshot, and no file of a replaced pack is removed while a backup runs. The new
+manifest is the switch: until it is in its place, the backup is the one before.
+"""
 
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import orjson
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from sqlalchemy import Engine, text
+from sqlalchemy import Connection, Engine, text
 
-from archiver.errors import ArchiverError, UsageError
-from archiver.stack.postgres import installed_versions
+from archiver.errors import ArchiverError
+from archiver.models.states import PackState
+from archiver.services.dump import write_dump
+from archiver.services.pack_removal import keep_files
 from archiver.store.archive import Archive
 from archiver.store.backend import PackFile
-from archiver.store.files import OsFiles
-from archiver.store.pack import PACK_HEADER_BYTES, PackHead, read_seal
+from archiver.store.files import OsFiles, write_all
+from archiver.store.pack import read_seal
 from archiver.store.writer import pack_name
 
 MANIFEST = "manifest.json"
-DUMP = "database.dump"
+OLD_DUMP = "database.dump"
+"""The name in backups of versions whose manifest does not tell it."""
+_DUMPS = "database*.dump"
 _PIECE_BYTES = 1 << 20
-_OPEN_PACKS = text("SELECT id, size_bytes FROM packs WHERE state <> 'retired'")
+_PACKS = text("SELECT id, state, size_bytes FROM packs")
+_NO_TIMEOUT = text("SET LOCAL idle_in_transaction_session_timeout = 0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,138 +43,125 @@ class BackedUp:
     packs: int
     copied: int
     bytes_copied: int
+    kept: int
+    """Packs in the backup that this archive neither has nor knows to be replaced. They stay."""
 
 
 Progress = Callable[[int, int], None]
 """(packs done, packs in all)"""
 
 
-def backup(engine: Engine, archive: Archive, database_url: str, target: Path, progress: Progress | None = None) -> BackedUp:
-    """Incremental: what is in `target` already and sealed is not copied again.
+@dataclass(frozen=True, slots=True)
+class _Copied:
+    id: UUID
+    bytes: int
+    is_sealed: bool
+    was_copied: bool
 
-    The dump comes first, so that every pack it refers to is copied after it.
-    """
-    packs_folder = target / "packs"
-    packs_folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    _dump(database_url, target / f".{DUMP}.new")
-    with engine.connect() as connection:
-        known = {row.id: row.size_bytes for row in connection.execute(_OPEN_PACKS)}
-    pack_ids = [pack_id for pack_id in archive.backend.packs() if pack_id in known]
-    lost = known.keys() - set(pack_ids)
+
+def backup(engine: Engine, archive: Archive, database_url: str, target: Path, progress: Progress | None = None) -> BackedUp:
+    """Incremental: what is in `target` already and sealed is not copied again."""
+    folder = target / "packs"
+    for path in (target, folder):
+        path.mkdir(parents=True, exist_ok=True)
+        path.chmod(0o700)
+    dump = f"database-{datetime.now(UTC):%Y%m%dT%H%M%S%f}.dump"
+    with keep_files(engine), _snapshot(engine) as (connection, snapshot):
+        rows = {row.id: row for row in connection.execute(_PACKS)}
+        write_dump(database_url, target / dump, archive.keys, snapshot)
+        copied = _copy_packs(archive, rows, folder, progress or (lambda done, total: None))
+    _write_manifest(target, dump, copied)
+    _drop_old_dumps(target, dump)
+    retired = {pack_id for pack_id, row in rows.items() if row.state == PackState.RETIRED}
+    _drop_replaced(folder, retired)
+    kept = _unlisted(folder, {one.id for one in copied})
+    new = [one for one in copied if one.was_copied]
+    return BackedUp(len(copied), len(new), sum(one.bytes for one in new), kept)
+
+
+@contextmanager
+def _snapshot(engine: Engine) -> Iterator[tuple[Connection, str]]:
+    """A view of the database that others can share."""
+    with engine.connect().execution_options(isolation_level="REPEATABLE READ") as connection:
+        connection.execute(_NO_TIMEOUT)
+        yield connection, connection.execute(text("SELECT pg_export_snapshot()")).scalar_one()
+
+
+def _copy_packs(archive: Archive, rows: dict[UUID, Any], folder: Path, progress: Progress) -> list[_Copied]:
+    """All packs but replaced ones; also those that the database does not know, which a restore adopts."""
+    live = {pack_id for pack_id, row in rows.items() if row.state != PackState.RETIRED}
+    found = [pack_id for pack_id in archive.backend.packs() if pack_id in live or pack_id not in rows]
+    lost = live - set(found)
     if lost:
         raise ArchiverError(f"{len(lost)} pack(s) are missing, {sorted(lost)[0]} among them: run `archiver verify`")
-    copied, size, listed = 0, 0, []
-    for number, pack_id in enumerate(pack_ids, start=1):
+    copied = []
+    for number, pack_id in enumerate(found, start=1):
         pack = archive.backend.open(pack_id)
-        sealed = read_seal(pack.read_at, pack.size) is not None
-        length = pack.size if sealed else known[pack_id]
-        path = packs_folder / pack_name(pack_id)
-        if not (sealed and path.exists() and path.stat().st_size == length):
-            size += _copy(pack, length, path)
-            copied += 1
-        listed.append({"id": pack_id, "bytes": length, "sealed": sealed})
-        if progress:
-            progress(number, len(pack_ids))
-    (target / f".{DUMP}.new").replace(target / DUMP)
-    _drop_replaced(packs_folder, set(pack_ids))
-    _write_whole(target / MANIFEST, orjson.dumps({"made_at": datetime.now(UTC), "packs": listed}, option=orjson.OPT_INDENT_2))
-    return BackedUp(len(pack_ids), copied, size)
+        if pack_id in rows and pack.size < rows[pack_id].size_bytes:
+            raise ArchiverError(f"{pack.name} ends too early: run `archiver verify`")
+        copied.append(_copy_unless_there(pack, folder / pack.name))
+        progress(number, len(found))
+    return copied
 
 
-def restore(source: Path, data: Path, progress: Progress | None = None) -> int:
-    """Puts the packs of a backup into a data folder that has none. The database is loaded, or rebuilt, after that."""
-    if not (source / MANIFEST).exists():
-        raise UsageError(f"{source} holds no finished backup: there is no {MANIFEST}")
-    folder = data / "packs"
-    if folder.exists() and any(folder.glob("*.pack")):
-        raise UsageError(f"{folder} holds packs already; restore wants a data folder without any")
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    listed = orjson.loads((source / MANIFEST).read_bytes())["packs"]
-    for number, item in enumerate(listed, start=1):
-        name = pack_name(UUID(item["id"]))
-        path = source / "packs" / name
-        if not path.exists() or path.stat().st_size < item["bytes"]:
-            raise ArchiverError(f"the backup lacks {name}, or a part of it")
-        with path.open("rb") as file:
-            PackHead.decode(file.read(PACK_HEADER_BYTES), name)
-        temporary = folder / f".{name}.new"
-        shutil.copyfile(path, temporary)
-        _sync(temporary)
-        temporary.chmod(0o400 if item["sealed"] else 0o600)
-        temporary.replace(folder / name)
-        if progress:
-            progress(number, len(listed))
-    OsFiles().fsync_folder(folder)
-    return len(listed)
+def _copy_unless_there(pack: PackFile, path: Path) -> _Copied:
+    """A sealed copy is never written over: sealed packs do not change, so whatever differs is damage on this side."""
+    if (size := _sealed_size(path)) is not None:
+        path.chmod(0o600)
+        return _Copied(pack.id, size, is_sealed=True, was_copied=False)
+    is_sealed = read_seal(pack.read_at, pack.size) is not None
+    _copy(pack, path)
+    return _Copied(pack.id, path.stat().st_size, is_sealed=is_sealed, was_copied=True)
 
 
-def check_empty(engine: Engine) -> None:
-    with engine.connect() as connection:
-        if connection.execute(text("SELECT EXISTS (SELECT 1 FROM messages) OR EXISTS (SELECT 1 FROM packs)")).scalar_one():
-            raise UsageError("restore wants an empty database: there are messages or packs in this one")
-
-
-def load_dump(source: Path, database_url: str) -> None:
-    """Fills an empty database from the backup's dump."""
-    _run(
-        database_url,
-        "pg_restore",
-        "--no-owner",
-        "--no-privileges",
-        "--clean",
-        "--if-exists",
-        "--single-transaction",
-        str(source / DUMP),
-    )
-
-
-def _dump(database_url: str, path: Path) -> None:
-    _run(database_url, "pg_dump", "--format=custom", "--no-owner", "--no-privileges", f"--file={path}")
-
-
-def _run(database_url: str, program: str, *arguments: str) -> None:
-    """The password goes by the environment: arguments are visible to all."""
-    address = conninfo_to_dict(database_url)
-    password = str(address.pop("password", "") or "")
-    versions = installed_versions()
-    command = [str(versions[max(versions)] / program), f"--dbname={make_conninfo('', **address)}", *arguments]
-    environment = {**os.environ, "PGPASSWORD": password} if password else None
-    done = subprocess.run(command, capture_output=True, text=True, env=environment)
-    if done.returncode:
-        raise ArchiverError(f"{program} failed: {(done.stderr.strip().splitlines() or ['no reason given'])[-1]}")
-
-
-def _copy(pack: PackFile, length: int, path: Path) -> int:
-    temporary = path.with_name(f".{path.name}.new")
-    with temporary.open("wb") as file:
-        for at in range(0, length, _PIECE_BYTES):
-            piece = pack.read_at(at, min(_PIECE_BYTES, length - at))
-            file.write(piece)
-    _sync(temporary)
-    temporary.replace(path)
-    OsFiles().fsync_folder(path.parent)
-    return length
-
-
-def _drop_replaced(folder: Path, wanted: set[UUID]) -> None:
-    """Packs that compaction has replaced: what they held is in the new ones, which are copied by now."""
-    names = {pack_name(pack_id) for pack_id in wanted}
-    for path in folder.glob("*.pack"):
-        if path.name not in names:
-            path.unlink()
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
+def _sealed_size(path: Path) -> int | None:
     try:
-        os.fsync(descriptor)
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        size = os.fstat(descriptor).st_size
+        return size if read_seal(lambda offset, length: os.pread(descriptor, length, offset), size) else None
     finally:
         os.close(descriptor)
 
 
-def _write_whole(path: Path, data: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.new")
-    temporary.write_bytes(data)
-    _sync(temporary)
-    temporary.replace(path)
-    OsFiles().fsync_folder(path.parent)
+def _copy(pack: PackFile, path: Path) -> None:
+    _write_whole(path, (pack.read_at(at, min(_PIECE_BYTES, pack.size - at)) for at in range(0, pack.size, _PIECE_BYTES)))
+
+
+def _write_manifest(target: Path, dump: str, copied: list[_Copied]) -> None:
+    packs = [{"id": one.id, "bytes": one.bytes, "sealed": one.is_sealed} for one in copied]
+    content = {"made_at": datetime.now(UTC), "dump": dump, "packs": packs}
+    _write_whole(target / MANIFEST, [orjson.dumps(content, option=orjson.OPT_INDENT_2)])
+
+
+def _write_whole(path: Path, pieces: Iterator[bytes] | list[bytes]) -> None:
+    """For the owner only, and on disk before it gets its name."""
+    files, temporary = OsFiles(), path.with_name(f".{path.name}.new")
+    descriptor = files.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    try:
+        for piece in pieces:
+            write_all(files, descriptor, piece)
+        files.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    files.rename(temporary, path)
+    files.fsync_folder(path.parent)
+
+
+def _drop_old_dumps(target: Path, dump: str) -> None:
+    for path in (*target.glob(_DUMPS), *target.glob(f".{OLD_DUMP}.new")):
+        if path.name != dump:
+            path.unlink()
+
+
+def _drop_replaced(folder: Path, retired: set[UUID]) -> None:
+    """Packs that the database knows to be replaced: what they held is in others, which are copied by now."""
+    for pack_id in retired:
+        (folder / pack_name(pack_id)).unlink(missing_ok=True)
+
+
+def _unlisted(folder: Path, listed: set[UUID]) -> int:
+    names = {pack_name(pack_id) for pack_id in listed}
+    return sum(1 for path in folder.glob("*.pack") if path.name not in names)

@@ -60,6 +60,9 @@ SEAL_PACK = """
     ON CONFLICT (id) DO UPDATE SET state = 'sealed', size_bytes = excluded.size_bytes, frames = excluded.frames,
         sha256 = excluded.sha256, sealed_at = excluded.sealed_at"""
 
+# Damaged: it is read, and never written to or compacted again.
+LEAVE_PACKS = "UPDATE packs SET state = 'left' WHERE id = ANY(%(ids)s) AND state = 'open'"
+
 _ADD_MESSAGES = """
     INSERT INTO messages (id, sha256, canonical_sha256, internet_message_id, in_reply_to, reference_ids, sent_at, received_at,
         sort_at, date_origin, sender, sender_name, subject, thread_subject, size_bytes, has_attachments, defects, first_run_id,
@@ -177,9 +180,12 @@ def record_pack(connection: Connection, written: Written, extended: Sequence[Any
         extended = run(connection, EXTEND_PACK, **extension(written))
     if not extended:
         name = written.batch.pack_name
+        written.give_up()
         raise StoreUnavailable(f"pack {name} was replaced by compaction meanwhile; the same again will work")
     for pack in sorted(written.sealed, key=lambda pack: pack.id):
         run(connection, SEAL_PACK, **sealed_row(pack))
+    if written.left:
+        run(connection, LEAVE_PACKS, ids=list(written.left))
 
 
 def extension(written: Written) -> dict[str, object]:
@@ -193,7 +199,7 @@ def sealed_row(pack: SealedPack) -> dict[str, object]:
         "name": pack_name(pack.id),
         "size": pack.size,
         "frames": pack.seal.frames,
-        "sha256": pack.seal.sha256,
+        "sha256": pack.seal.digest,
     }
 
 

@@ -19,6 +19,7 @@ import structlog
 from sqlalchemy import Connection, Engine, text
 
 from archiver.services import batch_sql
+from archiver.services.pack_removal import remove_retired
 from archiver.store.archive import Archive
 from archiver.store.backend import SealedPack
 from archiver.store.errors import Damage
@@ -44,10 +45,6 @@ _MOVE = """
     WHERE o.pack_id = x.old_id AND o.position = x.position"""
 _LEFT_BEHIND = text("SELECT count(*) FROM objects WHERE pack_id = ANY(:ids)")
 _RETIRE = text("UPDATE packs SET state = 'retired', retired_at = now() WHERE id = ANY(:ids)")
-_REMOVABLE = text("""
-    SELECT p.id FROM packs p WHERE p.state = 'retired' AND p.retired_at <= now() - :age
-    AND NOT EXISTS (SELECT 1 FROM objects o WHERE o.pack_id = p.id) ORDER BY p.id""")
-_FORGET = text("DELETE FROM packs WHERE id = :id AND state = 'retired'")
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,14 +168,3 @@ def _repoint(connection: Connection, pack_ids: list[UUID], made: SealedPack, mov
     if connection.execute(_LEFT_BEHIND, {"ids": pack_ids}).scalar_one():
         raise _Changed
     connection.execute(_RETIRE, {"ids": pack_ids})
-
-
-def remove_retired(engine: Engine, archive: Archive, age: timedelta) -> int:
-    """The files first, then the rows: a crash between the two leaves a row that the next run removes."""
-    with engine.connect() as connection:
-        ids = list(connection.execute(_REMOVABLE, {"age": age}).scalars())
-    for pack_id in ids:
-        archive.backend.remove(pack_id)
-        with engine.begin() as connection:
-            connection.execute(_FORGET, {"id": pack_id})
-    return len(ids)

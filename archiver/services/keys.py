@@ -13,6 +13,8 @@ def rotate_storage_key(settings: Settings) -> Keyring:
         raise UsageError(
             "the keys come from STORAGE_ENCRYPTION_KEY: put a new one, id:base64 of 32 random bytes, in front of those in there"
         )
-    rotated = storage_keyring(settings).with_new_active()
-    SecretFolder(settings.archiver_data).write(STORAGE_KEY_FILE, rotated.serialise())
+    folder = SecretFolder(settings.archiver_data)
+    with folder.alone():
+        rotated = storage_keyring(settings).with_new_active()
+        folder.write(STORAGE_KEY_FILE, rotated.serialise())
     return rotated

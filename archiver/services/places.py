@@ -23,7 +23,10 @@ _FIND = text("SELECT pack_id, position, stored_bytes FROM objects WHERE sha256 =
 _DICTIONARIES = text(
     "SELECT sha256, pack_id, position, stored_bytes FROM objects WHERE kind = 'dictionary' ORDER BY pack_id, position"
 )
-_PACK = text("SELECT state, size_bytes FROM packs WHERE id = :id")
+_END = text("""
+    SELECT p.state, greatest(p.size_bytes, (
+        SELECT o.position + o.stored_bytes FROM objects o WHERE o.pack_id = :id ORDER BY o.position DESC LIMIT 1)) AS known_end
+    FROM (SELECT 1) AS one LEFT JOIN packs p ON p.id = :id""")
 
 
 class DatabasePlaces:
@@ -41,12 +44,13 @@ class DatabasePlaces:
         return [(bytes(row.sha256), Place(row.pack_id, row.position, row.stored_bytes)) for row in rows]
 
     def known_end(self, pack_id: UUID) -> int | None:
+        """Never below the last frame that `objects` knows, whatever the row of the pack says."""
         with self._engine.connect() as connection:
-            row = connection.execute(_PACK, {"id": pack_id}).one_or_none()
-        if row is None:
-            return 0
-        end: int = row.size_bytes
-        return end if row.state == PackState.OPEN else None
+            row = connection.execute(_END, {"id": pack_id}).one()
+        if row.state not in (None, PackState.OPEN):
+            return None
+        end: int = row.known_end or 0
+        return end
 
 
 def open_archive(settings: Settings, engine: Engine) -> Archive:

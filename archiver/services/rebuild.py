@@ -17,6 +17,7 @@ from sqlalchemy import Engine, text
 
 from archiver.errors import UsageError
 from archiver.models.ids import uuid7
+from archiver.models.states import PackState
 from archiver.services.forked import MOST_PROCESSES, useful_processes, workers
 from archiver.services.rebuild_stretch import Arrival, Outcome, Stretch, StretchReader, objects_of
 from archiver.services.replay import Entry, Reading, Rebuilt, Replay
@@ -25,7 +26,7 @@ from archiver.store.backend import PackFile
 from archiver.store.errors import Damage
 from archiver.store.frames import Kind
 from archiver.store.journal import Changes, Config, Occurrences, Tombstones, written_at
-from archiver.store.pack import Place, read_seal, torn_at
+from archiver.store.pack import Place, read_seal, survey
 
 _STRETCH = 1_000  # objects that a process gets at a time
 _JOURNAL: dict[int, Callable[[bytes], Any]] = {
@@ -174,13 +175,15 @@ class _Rebuild:
 
 
 def _pack_row(pack: PackFile, frames: int) -> dict[str, Any]:
+    """A damaged pack is left as it is: whoever appended to it would have to cut it first."""
     seal = read_seal(pack.read_at, pack.size)
-    size = pack.size if seal else torn_at(pack.read_at, pack.size, pack.name, 0)
+    found = None if seal else survey(pack.read_at, pack.size, pack.name)
+    state = PackState.SEALED if found is None else PackState.LEFT if found.is_damaged else PackState.OPEN
     return {
         "id": pack.id,
         "name": pack.name,
-        "state": "sealed" if seal else "open",
-        "size": size,
+        "state": state,
+        "size": found.end if found else pack.size,
         "frames": frames,
-        "sha256": seal.sha256 if seal else None,
+        "sha256": seal.digest if seal else None,
     }

@@ -19,6 +19,7 @@ from archiver.services.verify_stretch import STRETCH_BYTES, Outcome, Stretch, St
 from archiver.store.archive import Archive
 from archiver.store.backend import PackFile
 from archiver.store.errors import Damage, LostPack, Spot
+from archiver.store.keys import PackKey
 from archiver.store.pack import PACK_HEADER_BYTES, SEAL_BYTES, PackHead, read_seal
 
 _PIECE_BYTES = 1 << 20
@@ -146,16 +147,16 @@ class _Verification:
 
     def _check_pack(self, row: Any, pack: PackFile, progress: Callable[[int], None]) -> None:
         head = PackHead.decode(pack.read_at(0, PACK_HEADER_BYTES), pack.name)
-        self.archive.keys.find(head.fingerprint, head.key_id)
+        key = self.archive.keys.find(head.fingerprint, head.key_id)
         if head.id != row.id:
             raise Damage(Spot(pack.name, 0), f"the file is the pack {head.id}")
         if pack.size < row.size_bytes:
             end = (pack.size, 1 << 62)
             self._problem(row.id, pack.name, pack.size, f"the file ends {row.size_bytes - pack.size} bytes too early", end)
-        self._check_seal(row, pack)
+        self._check_seal(row, pack, key)
         self._check_frames(row, pack, progress)
 
-    def _check_seal(self, row: Any, pack: PackFile) -> None:
+    def _check_seal(self, row: Any, pack: PackFile, key: PackKey) -> None:
         seal = read_seal(pack.read_at, pack.size)
         if seal is None:
             if row.state == PackState.SEALED:
@@ -164,11 +165,11 @@ class _Verification:
         digest = hashlib.sha256()
         for at in range(0, pack.size - SEAL_BYTES, _PIECE_BYTES):
             digest.update(pack.read_at(at, min(_PIECE_BYTES, pack.size - SEAL_BYTES - at)))
-        if digest.digest() != seal.sha256 or (row.sha256 is not None and bytes(row.sha256) != seal.sha256):
+        if not seal.is_of(digest.digest(), key) or (row.sha256 is not None and bytes(row.sha256) != seal.digest):
             self._problem(row.id, pack.name, 0, "the digest of the whole pack is wrong", (0, 0))
         elif row.state == PackState.OPEN:
             with self.engine.begin() as connection:  # the process that sealed it could not say so any more
-                connection.execute(_SEALED, {"id": row.id, "sha256": seal.sha256, "size": pack.size})
+                connection.execute(_SEALED, {"id": row.id, "sha256": seal.digest, "size": pack.size})
 
     def _check_frames(self, row: Any, pack: PackFile, progress: Callable[[int], None]) -> None:
         """Some stretches are always in work; what was found is taken in their order."""

@@ -25,7 +25,7 @@ class Places(Protocol):
         """SHA-256 and place of each, oldest first."""
 
     def known_end(self, pack_id: UUID) -> int | None:
-        """See archiver.store.backend.KnownEnd."""
+        """See archiver.store.writer.KnownEnd."""
 
 
 class Archive:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 from uuid import UUID
@@ -13,9 +13,6 @@ from archiver.store.pack import Seal
 from archiver.store.writer import Appended
 
 _WINDOW_BYTES = 1 << 20
-
-KnownEnd = Callable[[UUID], int | None]
-"""Up to where the database knows a pack to be good: 0 if it does not know the pack, None if nobody may append to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +45,10 @@ class _Window:
         return self._held[at : at + length]
 
 
+def _nothing() -> None:
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class SealedPack:
     id: UUID
@@ -61,6 +62,10 @@ class Written:
 
     batch: Appended
     sealed: tuple[SealedPack, ...] = ()
+    left: tuple[UUID, ...] = ()
+    """Packs that turned out to be damaged when they were to be sealed."""
+    give_up: Callable[[], None] = field(default=_nothing, compare=False, repr=False)
+    """For a caller whose batch the database refused: no other batch goes into this pack."""
 
 
 class Backend(Protocol):
@@ -77,7 +82,7 @@ class Backend(Protocol):
         """Keeps writers away from a pack until what it returns is called. None: somebody writes to it, or did just now."""
 
     def put(self, finished: Path, pack_id: UUID) -> None:
-        """Takes a sealed pack in, as a whole, and durably."""
+        """Takes a pack in that nobody writes to, as a whole, and durably."""
 
     def remove(self, pack_id: UUID) -> None:
         """No error if it is gone already."""

@@ -78,6 +78,12 @@ def try_lock(descriptor: int) -> bool:
     return True
 
 
+def forget_cached(descriptor: int) -> None:
+    """Drops the file from the page cache, where the system can: the next read shows what the disk has."""
+    if hasattr(os, "posix_fadvise"):  # not on macOS
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+
+
 @contextmanager
 def told_plainly(what: str, path: Path) -> Iterator[None]:
     """Turns an OSError into what a person can act on."""

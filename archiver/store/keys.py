@@ -43,13 +43,16 @@ class PackKey:
     fingerprint: bytes
     encryption: Mac = field(repr=False)
     tagging: Mac = field(repr=False)
+    sealing: Mac = field(repr=False)
+    dumping: Mac = field(repr=False)
 
     @classmethod
     def derive(cls, key_id: str, secret: bytes) -> PackKey:
         def part(purpose: bytes, length: int) -> bytes:
             return HKDF(SHA256(), length, None, b"archiver pack v1 " + purpose).derive(secret)
 
-        return cls(key_id, part(b"fingerprint", 4), Mac.of(part(b"encryption", 32)), Mac.of(part(b"content tag", 32)))
+        purposes = (b"encryption", b"content tag", b"seal", b"dump")
+        return cls(key_id, part(b"fingerprint", 4), *(Mac.of(part(purpose, 32)) for purpose in purposes))
 
     def content_tag(self, sha256: bytes) -> bytes:
         """Stands for the content in the clear header: it can be compared, and does not tell the hash."""
@@ -57,6 +60,13 @@ class PackKey:
 
     def frame_key(self, salt: bytes) -> bytes:
         return self.encryption.digest(salt)
+
+    def dump_key(self, salt: bytes) -> bytes:
+        return self.dumping.digest(salt)
+
+    def seal_digest(self, sealed: bytes) -> bytes:
+        """Of what a pack's seal vouches for: only who has the key can make a seal."""
+        return self.sealing.digest(sealed)
 
 
 class PackKeys:

@@ -11,15 +11,18 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from uuid import UUID
 
-from archiver.store.backend import KnownEnd, PackFile, SealedPack, Written
+import structlog
+
+from archiver.store.backend import PackFile, SealedPack, Written
 from archiver.store.dictionaries import Trainer
 from archiver.store.encoder import Record
-from archiver.store.errors import LostPack
+from archiver.store.errors import Damage, LostPack
 from archiver.store.files import Files, OsFiles, told_plainly, try_lock
 from archiver.store.keys import PackKeys
-from archiver.store.pack import PACK_HEADER_BYTES, PACK_LIMIT_BYTES
-from archiver.store.writer import PackWriter, pack_name
+from archiver.store.pack import PACK_HEADER_BYTES, PACK_LIMIT_BYTES, read_seal
+from archiver.store.writer import KnownEnd, PackWriter, pack_name
 
+_log = structlog.get_logger(__name__)
 _OPEN_FILES = 128
 
 
@@ -42,18 +45,19 @@ class LocalPacks:
         self._limit = limit_bytes
         self._lock = threading.Lock()
         self._idle: list[PackWriter] = []
+        self._left: set[UUID] = set()
         self._readers = _OpenFiles(folder)
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     # writing
 
     def append(self, records: Sequence[Record]) -> Written:
-        sealed = []
+        finished: list[SealedPack | UUID] = []
         writer = self._borrow()
         try:
             expected = sum(record.content.size for record in records)
             if writer.size > PACK_HEADER_BYTES and writer.size + expected > self._limit:
-                sealed.append(_seal(writer))
+                finished.append(self._seal(writer))
                 writer = self._begin()
             self._trainer.train_if_due()
             batch = writer.append(records)
@@ -61,9 +65,21 @@ class LocalPacks:
             self._give_back(writer)
             raise
         if writer.size >= self._limit:
-            sealed.append(_seal(writer))
+            finished.append(self._seal(writer))
         self._give_back(writer)
-        return Written(batch, tuple(sealed))
+        sealed = tuple(pack for pack in finished if isinstance(pack, SealedPack))
+        left = tuple(pack for pack in finished if isinstance(pack, UUID))
+        return Written(batch, sealed, left, lambda: self._rest(batch.pack_id))
+
+    def _seal(self, writer: PackWriter) -> SealedPack | UUID:
+        """The id alone of a pack that is damaged: it stays as it is, and nobody appends to it again."""
+        try:
+            seal = writer.seal()
+        except Damage as damage:
+            _log.error("pack_damaged", pack=writer.path.name, reason=str(damage))
+            self._left.add(writer.pack_id)
+            return writer.pack_id
+        return SealedPack(writer.pack_id, writer.size, seal)
 
     def _borrow(self) -> PackWriter:
         with self._lock:
@@ -85,17 +101,17 @@ class LocalPacks:
             try:
                 if not path.stat().st_mode & 0o200:  # sealed
                     continue
-                known_end = self._known_end(UUID(path.stem))
-                writer = None
-                if known_end is not None:
-                    writer = PackWriter.adopt(path, self._keys.active, self._trainer, self._files, known_end)
-            except (FileNotFoundError, ValueError):
+                writer = PackWriter.adopt(path, self._keys.active, self._trainer, self._files, self._end_known)
+            except FileNotFoundError:
                 continue
             if writer is not None and writer.size < self._limit:
                 return writer
             if writer is not None:
                 writer.close()
         return None
+
+    def _end_known(self, pack_id: UUID) -> int | None:
+        return None if pack_id in self._left else self._known_end(pack_id)
 
     # reading
 
@@ -140,9 +156,9 @@ class LocalPacks:
             descriptor = self._files.open(finished, os.O_RDONLY)
             try:
                 self._files.fsync(descriptor)
+                finished.chmod(0o400 if _is_sealed(descriptor) else 0o600)
             finally:
                 os.close(descriptor)
-            finished.chmod(0o400)
             self._files.rename(finished, target)
             self._files.fsync_folder(self.folder)
 
@@ -159,9 +175,9 @@ class LocalPacks:
         self._readers.close()
 
 
-def _seal(writer: PackWriter) -> SealedPack:
-    seal = writer.seal()
-    return SealedPack(writer.pack_id, writer.size, seal)
+def _is_sealed(descriptor: int) -> bool:
+    size = os.fstat(descriptor).st_size
+    return read_seal(lambda offset, length: os.pread(descriptor, length, offset), size) is not None
 
 
 class _OpenFiles:

@@ -6,6 +6,7 @@ import struct
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from hmac import compare_digest
 from typing import NamedTuple
 from uuid import UUID
 
@@ -14,18 +15,20 @@ from google_crc32c import value as crc32c
 
 from archiver.store.errors import Damage, Spot, UnknownVersion
 from archiver.store.frames import HEADER_BYTES, MAGIC, Header, Kind, decode_header
+from archiver.store.keys import PackKey
 
 PACK_MAGIC = b"ARCHPACK"
 PACK_VERSION = 1
 PACK_LIMIT_BYTES = 256 << 20
 SEAL_MAGIC = b"ARCHSEAL"
+KEYED_SEAL_MAGIC = b"ARCHSEAK"
 
 _HEAD = struct.Struct("<8sHH16sQ4s32sI")
-_SEAL = struct.Struct("<8sQQ32s")
+_SEAL_FRONT = struct.Struct("<8sQQ")
 _CRC = struct.Struct("<I")
 _ENTRY = struct.Struct("<BQQ16s")
 PACK_HEADER_BYTES = _HEAD.size + _CRC.size
-SEAL_BYTES = _SEAL.size + _CRC.size
+SEAL_BYTES = _SEAL_FRONT.size + 32 + _CRC.size
 _SEARCH_BYTES = 1 << 20
 
 ReadAt = Callable[[int, int], bytes]
@@ -73,26 +76,42 @@ class PackHead:
 
 @dataclass(frozen=True, slots=True)
 class Seal:
-    """The last bytes of a finished pack: where its index is, how many frames it has, and the SHA-256 of all before the seal."""
+    """The last bytes of a finished pack: where its index is, how many frames it has, and a digest of all before the seal.
+
+    The digest is keyed: nobody without the key can change a pack and seal it again. In packs of older versions it is the
+    plain SHA-256.
+    """
 
     index_offset: int
     frames: int
-    sha256: bytes
+    digest: bytes
+    is_keyed: bool
+
+    @classmethod
+    def keyed(cls, key: PackKey, index_offset: int, frames: int, file_sha256: bytes) -> Seal:
+        """`file_sha256`: of the whole file up to the seal."""
+        front = _SEAL_FRONT.pack(KEYED_SEAL_MAGIC, index_offset, frames)
+        return cls(index_offset, frames, key.seal_digest(front + file_sha256), is_keyed=True)
+
+    def is_of(self, file_sha256: bytes, key: PackKey) -> bool:
+        expected = Seal.keyed(key, self.index_offset, self.frames, file_sha256).digest if self.is_keyed else file_sha256
+        return compare_digest(self.digest, expected)
 
     def encode(self) -> bytes:
-        data = _SEAL.pack(SEAL_MAGIC, self.index_offset, self.frames, self.sha256)
+        magic = KEYED_SEAL_MAGIC if self.is_keyed else SEAL_MAGIC
+        data = _SEAL_FRONT.pack(magic, self.index_offset, self.frames) + self.digest
         return data + _CRC.pack(crc32c(data))
 
     @classmethod
     def decode(cls, data: bytes) -> Seal | None:
         if (
             len(data) != SEAL_BYTES
-            or data[:8] != SEAL_MAGIC
-            or _CRC.unpack_from(data, _SEAL.size)[0] != crc32c(data[: _SEAL.size])
+            or data[:8] not in (SEAL_MAGIC, KEYED_SEAL_MAGIC)
+            or _CRC.unpack_from(data, SEAL_BYTES - _CRC.size)[0] != crc32c(data[: -_CRC.size])
         ):
             return None
-        _, index_offset, frames, sha256 = _SEAL.unpack_from(data)
-        return cls(index_offset, frames, sha256)
+        magic, index_offset, frames = _SEAL_FRONT.unpack_from(data)
+        return cls(index_offset, frames, data[_SEAL_FRONT.size : -_CRC.size], is_keyed=magic == KEYED_SEAL_MAGIC)
 
 
 class IndexEntry(NamedTuple):
@@ -181,16 +200,50 @@ def payload_crc(read_at: ReadAt, found: Found) -> int:
     return int(crc)
 
 
-def torn_at(read_at: ReadAt, size: int, name: str, known_end: int) -> int | None:
-    """Where an unsealed pack has to be cut: behind its last good frame. None if there is damage below `known_end`.
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """The frames of an unsealed pack, checked by their checksums."""
 
-    `known_end` is what the database knows to be good: nothing below it is ever cut, and only what is above it is read.
-    """
-    if size < known_end:
-        return None
-    good = max(known_end, PACK_HEADER_BYTES)
-    for item in walk(read_at, size, name, good):
-        if isinstance(item, Damage) or payload_crc(read_at, item) != item.header.payload_crc or item.header.kind == Kind.INDEX:
-            break
-        good = item.end
-    return good
+    end: int
+    """Behind the last whole frame, whatever is damaged before it."""
+    frames: int
+    damage: tuple[Damage, ...]
+    is_torn: bool
+    """The only damage is an unfinished frame at the end, as a killed writer leaves it."""
+
+    @property
+    def is_damaged(self) -> bool:
+        """More than a torn end: such a pack is never cut and never appended to."""
+        return bool(self.damage) and not self.is_torn
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whole frames follow behind damage."""
+        return any(one.spot.offset < self.end for one in self.damage)
+
+
+def survey(read_at: ReadAt, size: int, name: str, start: int = PACK_HEADER_BYTES) -> Survey:
+    """Reads every frame from `start` on. An index without its seal counts as unfinished: sealing begins again."""
+    end, frames, damage = start, 0, []
+    for item in walk(read_at, size, name, start):
+        if isinstance(item, Found) and payload_crc(read_at, item) != item.header.payload_crc:
+            item = Damage(Spot(name, item.offset), "the payload's checksum is wrong")
+        if isinstance(item, Damage):
+            damage.append(item)
+        elif item.header.kind != Kind.INDEX:
+            end, frames = item.end, frames + 1
+    return Survey(end, frames, tuple(damage), len(damage) == 1 and _is_torn(read_at, size, end, damage[0]))
+
+
+def _is_torn(read_at: ReadAt, size: int, end: int, damage: Damage) -> bool:
+    """A frame that the file ends in, or one whose header was still to be written."""
+    at = damage.spot.offset
+    if at < end or (at > end and size - at == SEAL_BYTES):  # behind an index of full length: a damaged seal
+        return False
+    head = read_at(at, HEADER_BYTES)
+    if len(head) < HEADER_BYTES or not any(head):
+        return True
+    try:
+        return at + decode_header(head, damage.spot).frame_length > size
+    except Damage:
+        return False

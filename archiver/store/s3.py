@@ -12,6 +12,7 @@ from uuid import UUID
 
 import boto3
 import obstore
+from boto3.exceptions import S3UploadFailedError
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 from obstore.exceptions import BaseError
@@ -72,8 +73,8 @@ class Bucket:
             client_options={"allow_http": bool(self.endpoint and self.endpoint.startswith("http://"))},
         )
 
-    def keep(self, key: str) -> None:
-        """Object Lock: nobody, not even the owner of the bucket, removes it before the time is over."""
+    def put_locked(self, path: Path, key: str) -> None:
+        """Uploads under Object Lock: there is no moment in which the object is there and could be removed."""
         client = boto3.client(
             "s3",
             endpoint_url=self.endpoint,
@@ -83,10 +84,11 @@ class Bucket:
             config=Config(s3={"addressing_style": "path" if self.force_path_style else "auto"}),
         )
         until = datetime.now(UTC) + timedelta(days=self.object_lock_days)
+        locked = {"ObjectLockMode": "COMPLIANCE", "ObjectLockRetainUntilDate": until}
         try:
-            client.put_object_retention(Bucket=self.name, Key=key, Retention={"Mode": "COMPLIANCE", "RetainUntilDate": until})
-        except (BotoCoreError, ClientError) as error:
-            raise StoreUnavailable(f"the bucket {self.name} does not lock {key}: {error}") from error
+            client.upload_file(str(path), self.name, key, ExtraArgs=locked)
+        except (BotoCoreError, ClientError, S3UploadFailedError, OSError) as error:
+            raise StoreUnavailable(f"the bucket {self.name} does not take {key} under Object Lock: {error}") from error
         finally:
             client.close()
 
@@ -129,12 +131,13 @@ class S3Packs:
 
     def _upload(self, path: Path, pack_id: UUID) -> None:
         key = _PREFIX + pack_name(pack_id)
+        if self._bucket.object_lock_days:
+            self._bucket.put_locked(path, key)
+            return
         try:
             obstore.put(self._store, key, path)
         except (BaseError, OSError) as error:
             raise StoreUnavailable(f"the bucket {self._bucket.name} does not take {key}: {_short(error)}") from error
-        if self._bucket.object_lock_days:
-            self._bucket.keep(key)
 
     def open(self, pack_id: UUID) -> PackFile:
         name = pack_name(pack_id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,12 +18,15 @@ from archiver.store.content import Memory
 from archiver.store.dictionaries import Dictionary, Trainer
 from archiver.store.encoder import IN_MEMORY_BYTES, Encoder, Record
 from archiver.store.errors import Damage
-from archiver.store.files import Files, told_plainly, try_lock, write_all
+from archiver.store.files import Files, forget_cached, told_plainly, try_lock, write_all
 from archiver.store.frames import Kind
 from archiver.store.keys import PackKey
 from archiver.store.pack import IndexEntry, PackHead, Place, Seal
 
 _PIECE_BYTES = 1 << 20
+
+KnownEnd = Callable[[UUID], int | None]
+"""Up to where the database knows a pack to be good: 0 if it does not know the pack, None if nobody may append to it."""
 
 
 class Stored(NamedTuple):
@@ -84,27 +87,32 @@ class PackWriter:
         return writer
 
     @classmethod
-    def adopt(cls, path: Path, key: PackKey, trainer: Trainer, files: Files, known_end: int) -> PackWriter | None:
-        """Goes on with a pack that nobody holds. None if it can't be: held, sealed, damaged, or of another key."""
+    def adopt(cls, path: Path, key: PackKey, trainer: Trainer, files: Files, known_end: KnownEnd) -> PackWriter | None:
+        """Goes on with a pack that nobody holds. None if it can't be: held, sealed, damaged, or of another key.
+
+        `known_end` is asked once the lock is held: whoever held it before may have replaced the pack.
+        """
         descriptor = files.open(path, os.O_RDWR)
+        writer = None
         try:
             writer = cls._adopt(path, descriptor, key, trainer, files, known_end)
         except (OSError, Damage):
-            writer = None
-        if writer is None:
-            os.close(descriptor)
+            return None
+        finally:
+            if writer is None:
+                os.close(descriptor)
         return writer
 
     @classmethod
     def _adopt(
-        cls, path: Path, descriptor: int, key: PackKey, trainer: Trainer, files: Files, known_end: int
+        cls, path: Path, descriptor: int, key: PackKey, trainer: Trainer, files: Files, known_end: KnownEnd
     ) -> PackWriter | None:
         if not try_lock(descriptor):
             return None
         if not path.exists() or path.stat().st_ino != os.fstat(descriptor).st_ino:
             return None
         # What an fsync could not write may still stand in the page cache; look at what the disk has.
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        forget_cached(descriptor)
         size = os.fstat(descriptor).st_size
 
         def read_at(offset: int, length: int) -> bytes:
@@ -113,7 +121,9 @@ class PackWriter:
         if pack.read_seal(read_at, size) is not None:
             return None
         head = PackHead.decode(read_at(0, pack.PACK_HEADER_BYTES), path.name)
-        end = pack.torn_at(read_at, size, path.name, known_end)
+        if path.name != pack_name(head.id):
+            return None
+        end = _end_to_write_at(read_at, size, path.name, known_end(head.id))
         if end is None or head.fingerprint != key.fingerprint:
             return None
         if end < size:
@@ -211,7 +221,7 @@ class PackWriter:
         content, frames = pack.encode_index(self._entries())
         offset = self.size
         self._write([Record(Kind.INDEX, hashlib.sha256(content).digest(), Memory(content))])
-        seal = Seal(offset, frames, self._digest())
+        seal = Seal.keyed(self._encoder.key, offset, frames, self._digest())
         self._write_piece(seal.encode())
         self._files.fsync(self._descriptor)
         with contextlib.suppress(OSError):
@@ -247,6 +257,17 @@ class PackWriter:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+
+
+def _end_to_write_at(read_at: pack.ReadAt, size: int, name: str, known_end: int | None) -> int | None:
+    """Behind the last whole frame. None for a pack that is to be left as it is: the file ends below what the database knows,
+    or it is damaged in a way that no interrupted batch explains."""
+    if known_end is None or size < known_end:
+        return None
+    found = pack.survey(read_at, size, name, max(known_end, pack.PACK_HEADER_BYTES))
+    if found.has_gaps or (not known_end and found.is_damaged):
+        return None
+    return found.end
 
 
 def dictionary_record(dictionary: Dictionary) -> Record:

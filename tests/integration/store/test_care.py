@@ -21,16 +21,20 @@ from archiver.db import make_engine
 from archiver.errors import UsageError, WrongKey
 from archiver.models import message_uuid, uuid7
 from archiver.secrets import Keyring
-from archiver.services.backup import backup, check_empty, load_dump, restore
+from archiver.services.backup import backup
 from archiver.services.compact import compact
 from archiver.services.delete import delete_mailbox_mail, delete_message
+from archiver.services.dump import load_dump
 from archiver.services.export import export, raw_message
 from archiver.services.ingest import Ingest
 from archiver.services.rebuild import rebuild
+from archiver.services.restore import Backup, check_empty, restore_packs
 from archiver.services.snapshot import save_config
 from archiver.services.texts import read_text, store_texts
 from archiver.services.verify import verify
 from archiver.store.errors import NotStored, StoreUnavailable
+from archiver.store.keys import PackKeys
+from archiver.store.pack import SEAL_BYTES, Seal
 from connectors.base import Batch, ChangeKind, CopyChange, RawMessage
 from tests.integration.store.conftest import MAILBOX, SECOND, SOURCE, World
 from tests.store_world import Failing, mail
@@ -204,6 +208,47 @@ def test_the_tail_of_an_unfinished_batch_is_no_damage(world: World) -> None:
     report = verify(world.engine, world.archive, full=True)
     assert report.is_healthy
     assert any("unfinished batch" in note for note in report.notes)
+
+
+def resealed(path: Path, seal: Callable[[Seal, bytes], Seal]) -> Seal:
+    whole = path.read_bytes()
+    old = Seal.decode(whole[-SEAL_BYTES:])
+    assert old is not None
+    new = seal(old, hashlib.sha256(whole[:-SEAL_BYTES]).digest())
+    path.chmod(0o600)
+    path.write_bytes(whole[:-SEAL_BYTES] + new.encode())
+    return new
+
+
+def test_a_pack_that_an_older_version_sealed_is_valid(world: World) -> None:
+    world.limit_bytes = 40_000
+    fill(world)
+    name = world.value("SELECT name FROM packs WHERE state = 'sealed' ORDER BY id LIMIT 1")
+    plain = resealed(world.folder / name, lambda old, digest: Seal(old.index_offset, old.frames, digest, is_keyed=False))
+    with world.engine.begin() as connection:
+        connection.execute(text("UPDATE packs SET sha256 = :digest WHERE name = :name"), {"digest": plain.digest, "name": name})
+    assert verify(world.engine, world.archive, full=True).problems == []
+    path = world.folder / name
+    path.write_bytes(path.read_bytes()[:-70] + b"x" + path.read_bytes()[-69:])
+    assert not verify(world.engine, world.archive).is_healthy
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+def test_a_pack_that_was_sealed_again_without_the_key_is_found(world: World, keyed: bool) -> None:
+    world.limit_bytes = 40_000
+    fill(world)
+    path = world.folder / world.value("SELECT name FROM packs WHERE state = 'sealed' ORDER BY id LIMIT 1")
+    stranger = PackKeys(Keyring({"test": b"x" * 32})).active
+    resealed(
+        path,
+        lambda old, digest: (
+            Seal.keyed(stranger, old.index_offset, old.frames, digest)
+            if keyed
+            else Seal(old.index_offset, old.frames, digest, is_keyed=False)
+        ),
+    )
+    report = verify(world.engine, world.archive)
+    assert [problem.what for problem in report.problems] == ["the digest of the whole pack is wrong"]
 
 
 def test_a_lost_key_is_one_clear_error(world: World) -> None:
@@ -542,14 +587,18 @@ def test_backup_is_incremental_and_restores_to_the_same(world: World, new_world:
     second = backup(world.engine, world.archive, url, tmp_path / "backup")
     assert second.copied <= 2 < second.packs
     expected = world.content()
-    restored = new_world(empty=True, folder=tmp_path / "restored" / "packs")
-    assert restore(tmp_path / "backup", tmp_path / "restored") == second.packs
+    kept = Backup.open(tmp_path / "backup")
+    restored = new_world(empty=True)
+    restored.open()
+    assert restore_packs(kept, restored.archive.backend) == second.packs
     with pytest.raises(UsageError, match="holds packs already"):
-        restore(tmp_path / "backup", tmp_path / "restored")
+        restore_packs(kept, restored.archive.backend)
     check_empty(restored.engine)
+    assert kept.reason_to_rebuild(restored.archive.keys) is None
     load_dump(
-        tmp_path / "backup",
+        kept.dump,
         restored.engine.url.render_as_string(hide_password=False).replace("postgresql+psycopg", "postgresql"),
+        restored.archive.keys,
     )
     restored.engine.dispose()
     restored.open()

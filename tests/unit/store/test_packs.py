@@ -75,7 +75,11 @@ def test_a_full_pack_is_sealed_with_index_and_digest(tmp_path: Path) -> None:
     sealed = world.archive.backend.open(UUID(paths[0].stem))
     seal = read_seal(sealed.read_at, sealed.size)
     assert seal is not None
-    assert hashlib.sha256(paths[0].read_bytes()[:-60]).digest() == seal.sha256
+    digest = hashlib.sha256(paths[0].read_bytes()[:-60]).digest()
+    assert seal.is_keyed
+    assert seal.is_of(digest, world.archive.keys.active)
+    assert not seal.is_of(hashlib.sha256(paths[0].read_bytes()[:-61]).digest(), world.archive.keys.active)
+    assert not seal.is_of(digest, PackKeys(Keyring.generate()).active)
     assert paths[0].stat().st_mode & 0o222 == 0
     listed = list(entries(sealed, world.archive.frames))
     walked = [item for item in walk(sealed.read_at, sealed.size, sealed.name) if not isinstance(item, Damage)]
@@ -304,7 +308,7 @@ def test_a_crash_while_sealing_does_not_hurt(tmp_path: Path) -> None:
         try:
             writer.seal()
         except StoreUnavailable:
-            again = PackWriter.adopt(writer.path, keys.active, Trainer(), OsFiles(), appended.end)
+            again = PackWriter.adopt(writer.path, keys.active, Trainer(), OsFiles(), lambda _, end=appended.end: end)
             assert again is not None
             assert again.size == appended.end
             again.seal()

@@ -15,6 +15,9 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from google_crc32c import value as crc32c
 
+from archiver.secrets import Keyring
+from archiver.store.keys import PackKeys
+from archiver.store.sealed_file import sealed
 from tests.store_world import PackWorld, mail
 
 PAGE = Path(__file__).parents[3] / "docs" / "pack-format.md"
@@ -50,7 +53,7 @@ def read_pack(data: bytes, key: bytes) -> dict[bytes, bytes]:
     assert data[:8] == b"ARCHPACK"
     assert crc32c(data[:76]) == struct.unpack_from("<I", data, 76)[0]
     at, dictionaries, parts, messages = 80, {}, {}, []
-    while at < len(data) and data[at : at + 8] != b"ARCHSEAL":
+    while at < len(data) and data[at : at + 8] not in (b"ARCHSEAL", b"ARCHSEAK"):
         kind, flags, dictionary, sha256, body, at = read_frame(data, at, key)
         if kind >> 8:
             known = zstandard.ZstdCompressionDict(dictionaries[dictionary]) if dictionary else None
@@ -101,3 +104,29 @@ def test_a_real_pack_with_dictionary_recipes_and_a_large_frame(tmp_path: Path) -
     (path,) = tmp_path.glob("*.pack")
     found = read_pack(path.read_bytes(), next(iter(world.keyring.keys.values())))
     assert found == {hashlib.sha256(message).digest(): message for message in messages}
+
+
+def test_the_seal_of_a_real_pack(tmp_path: Path) -> None:
+    world = PackWorld(tmp_path, limit_bytes=500)
+    world.store(mail(1), mail(2))
+    (path,) = tmp_path.glob("*.pack")
+    data, key = path.read_bytes(), next(iter(world.keyring.keys.values()))
+    magic, index, frames, digest, crc = struct.unpack("<8sQQ32sI", data[-60:])
+    assert magic == b"ARCHSEAK"
+    assert crc == crc32c(data[-60:-4])
+    sealed = data[-60:-36] + hashlib.sha256(data[:-60]).digest()
+    assert digest == hmac.digest(derive(key, "seal", 32), sealed, "sha256")
+    kind, _, _, _, body, end = read_frame(data, index, key)
+    assert (kind & 0xFF, end) == (10, len(data) - 60)
+    assert (kind >> 8 and len(zstandard.ZstdDecompressor().decompressobj().decompress(body))) in (0, 33 * frames)
+
+
+def test_a_sealed_dump() -> None:
+    secret, content = bytes(range(32)), bytes(3_000_000)
+    data = b"".join(sealed(PackKeys(Keyring({"example": secret})).active, [content]))
+    magic, version, zero, fingerprint, salt = struct.unpack_from("<8sHH4s16s", data)
+    assert (magic, version, zero, fingerprint) == (b"ARCHDUMP", 1, 0, derive(secret, "fingerprint", 4))
+    cipher = AESGCM(hmac.digest(derive(secret, "dump", 32), salt, "sha256"))
+    chunks = [data[at : at + 1048592] for at in range(32, len(data), 1048592)]
+    nonces = [salt[:7] + number.to_bytes(4, "big") + bytes([number == len(chunks) - 1]) for number in range(len(chunks))]
+    assert b"".join(cipher.decrypt(*pair, data[:32]) for pair in zip(nonces, chunks, strict=True)) == content
