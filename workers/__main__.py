@@ -45,6 +45,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main() -> int:
     arguments = parser().parse_args()
+    os.umask(0o077)  # whatever is written is for our own user only
     queue = QueueName(arguments.queue)
     try:
         settings = load_settings()

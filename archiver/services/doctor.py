@@ -22,6 +22,7 @@ from archiver.secrets import CREDENTIALS_KEY_FILE, STORAGE_KEY_FILE, credentials
 from archiver.services.health import check_parts
 from archiver.services.schema import pending_migrations
 from archiver.stack.folder import DataFolder
+from archiver.stack.modes import open_to_others
 
 _RELEASED = datetime(2026, 11, 1, tzinfo=UTC)
 _CLOCK_SKEW_SECONDS = 5
@@ -74,11 +75,22 @@ def _folder(settings: Settings) -> Iterator[Finding]:
     if not settings.archiver_data.exists():
         yield Finding("data folder", Verdict.OK, f"{settings.archiver_data} is not there yet; the first start makes it")
         return
+    folder = DataFolder(settings.archiver_data)
     try:
-        DataFolder(settings.archiver_data).prepare()
+        folder.prepare()
         yield Finding("data folder", Verdict.OK, f"{settings.archiver_data} can be written to")
     except ArchiverError as error:
         yield Finding("data folder", Verdict.FAILED, str(error))
+    yield _permissions(folder)
+
+
+def _permissions(folder: DataFolder) -> Finding:
+    opened = list(open_to_others(folder))
+    if not opened:
+        return Finding("permissions", Verdict.OK, "nobody else can read the data folder")
+    others = f" and {len(opened) - 1:,} more" if len(opened) > 1 else ""
+    text = f"{opened[0]}{others} can be read by other users; the next start closes them, or chmod -R go= {folder.path}"
+    return Finding("permissions", Verdict.FAILED, text)
 
 
 def _keys(settings: Settings) -> Iterator[Finding]:
