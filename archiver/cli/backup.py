@@ -104,9 +104,11 @@ def _password(file: Path | None) -> str:
 def _restore_backup(source: Path, *, rebuild: bool, json: bool) -> None:
     from archiver.db import make_engine
     from archiver.services import schema
+    from archiver.services.audit_anchors import Anchors
     from archiver.services.backup import check_empty, load_dump
     from archiver.services.backup import restore as run
     from archiver.services.places import open_archive
+    from archiver.services.principal import LOCAL_OPERATOR
     from archiver.services.rebuild import rebuild as rebuild_database
 
     settings = load_settings()
@@ -124,6 +126,8 @@ def _restore_backup(source: Path, *, rebuild: bool, json: bool) -> None:
             archive = open_archive(found, engine)
             if rebuild:
                 rebuild_database(engine, archive)
+            how = "rebuilt" if rebuild else "restored from a backup"
+            Anchors(engine, archive, found.archiver_data).accept(LOCAL_OPERATOR, f"the database was {how}")
             archive.close()
         finally:
             engine.dispose()

@@ -27,6 +27,10 @@ from archiver.stack.modes import open_to_others
 _RELEASED = datetime(2026, 11, 1, tzinfo=UTC)
 _CLOCK_SKEW_SECONDS = 5
 
+_OPEN_GAPS = """
+    SELECT id FROM audit_log WHERE object_kind = 'audit' AND action = 'audit.gap_found' AND id > coalesce((
+        SELECT max(id) FROM audit_log WHERE object_kind = 'audit' AND action = 'audit.accepted'), 0) ORDER BY id LIMIT 1"""
+
 
 class Verdict(StrEnum):
     OK = "ok"
@@ -156,7 +160,10 @@ def _servers(settings: Settings, *, running: bool) -> Iterator[Finding]:
     for part in parts:
         yield Finding(part.part, Verdict.OK if part.ok else Verdict.FAILED, part.detail)
     if all(part.ok for part in parts):
-        yield _schema(settings)
+        schema = _schema(settings)
+        yield schema
+        if schema.verdict is Verdict.OK:
+            yield _audit_log(settings)
         yield from _workers(settings)
 
 
@@ -168,6 +175,20 @@ def _schema(settings: Settings) -> Finding:
     if pending:
         return Finding("schema", Verdict.FAILED, f"{len(pending)} migration(s) are missing: run `archiver migrate`")
     return Finding("schema", Verdict.OK, "up to date")
+
+
+def _audit_log(settings: Settings) -> Finding:
+    """What a start found out. (The whole proof takes longer: `archiver audit verify`.)"""
+    assert settings.database_url is not None
+    try:
+        with psycopg.connect(settings.database_url.get_secret_value(), connect_timeout=3) as connection:
+            gaps = connection.execute(_OPEN_GAPS).fetchall()
+    except psycopg.Error as error:
+        return Finding("audit log", Verdict.FAILED, str(error).strip().splitlines()[-1])
+    if gaps:
+        text = f"entry {gaps[0][0]} says that the log was cut off or written anew: run `archiver audit verify`"
+        return Finding("audit log", Verdict.FAILED, text)
+    return Finding("audit log", Verdict.OK, "no start has found it cut off")
 
 
 def _workers(settings: Settings) -> Iterator[Finding]:

@@ -43,13 +43,15 @@ class PackKey:
     fingerprint: bytes
     encryption: Mac = field(repr=False)
     tagging: Mac = field(repr=False)
+    anchoring: Mac = field(repr=False)
 
     @classmethod
     def derive(cls, key_id: str, secret: bytes) -> PackKey:
         def part(purpose: bytes, length: int) -> bytes:
             return HKDF(SHA256(), length, None, b"archiver pack v1 " + purpose).derive(secret)
 
-        return cls(key_id, part(b"fingerprint", 4), Mac.of(part(b"encryption", 32)), Mac.of(part(b"content tag", 32)))
+        macs = (Mac.of(part(purpose, 32)) for purpose in (b"encryption", b"content tag", b"audit anchor"))
+        return cls(key_id, part(b"fingerprint", 4), *macs)
 
     def content_tag(self, sha256: bytes) -> bytes:
         """Stands for the content in the clear header: it can be compared, and does not tell the hash."""

@@ -10,8 +10,11 @@ import sys
 from pathlib import Path
 
 import psutil
+import psycopg
 import pytest
 
+from archiver.stack.folder import DataFolder
+from archiver.stack.postgres import EmbeddedPostgres
 from tests.acceptance.conftest import Archiver, eventually
 
 PARTS = ["postgres", "valkey", "search", "migrate", "ingestion", "indexing", "web"]
@@ -192,6 +195,31 @@ def test_the_search_server_knows_no_other_part_and_its_port_is_never_free(runnin
     eventually(lambda: running.pid("search") not in (None, search), 30, "a new search server")
     eventually(lambda: running.ready()["ready"], 30, "an answer from all parts")
     assert psutil.Process(web).environ()["MEILI_HOST"].endswith(f":{port}")
+
+
+def test_the_audit_log_is_anchored_and_a_cut_is_found_at_the_next_start(archiver: Archiver) -> None:
+    archiver.start()
+    assert archiver.command("user", "add", "a@example.org", "--no-password").returncode == 0
+    assert archiver.stop() == 0
+    head = archiver.data / "audit-head.json"
+    anchored = json.loads(head.read_text())["entry"]
+    done = archiver.command("audit", "verify", "--json")
+    assert (done.returncode, json.loads(done.stdout)["anchored_entries"]) == (0, anchored)
+
+    folder = DataFolder(archiver.data)
+    with EmbeddedPostgres(folder).running(), psycopg.connect(EmbeddedPostgres(folder).url()) as owner:
+        owner.execute("ALTER TABLE audit_log DISABLE TRIGGER ALL")
+        owner.execute("DELETE FROM audit_log WHERE id = %s", (anchored,))
+        owner.execute("ALTER TABLE audit_log ENABLE TRIGGER ALL")
+    archiver.start()
+    eventually(lambda: "audit_log_cut" in archiver.log.read_text(), 30, "a word about the cut")
+    eventually(lambda: archiver.command("doctor").returncode == 1, 30, "a doctor who knows")
+    found = archiver.command("audit", "verify", "--json")
+    assert found.returncode == 1
+    assert "do not fit" in json.loads(found.stdout)["broken"][0]
+    assert archiver.command("audit", "accept", "--reason", "a test did it").returncode == 0
+    assert archiver.command("audit", "verify").returncode == 0
+    assert archiver.command("doctor").returncode == 0
 
 
 def test_rotated_logs_are_structured(running: Archiver) -> None:
