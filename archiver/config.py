@@ -151,6 +151,8 @@ class Settings(BaseModel):
     session_days: Annotated[int, Field(ge=1, le=365)] = 14
     api_requests_per_minute: Annotated[int, Field(ge=0, le=1_000_000)] = 1200
     upload_max_bytes: Size = 20 << 30
+    audit_syslog: Annotated[SecretStr, _url("udp", "tcp", "unix")] | None = None
+    metrics_token: Annotated[SecretStr, Field(min_length=16)] | None = None
     oidc_issuer: HttpUrl | None = None
     oidc_client_id: str | None = None
     oidc_client_secret: SecretStr | None = None

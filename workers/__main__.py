@@ -17,10 +17,12 @@ from archiver.queue.buckets import Buckets
 from archiver.queue.jobs import QueueName, ReconcileIndex, ScheduleContinuousSync
 from archiver.secrets import credentials_keyring
 from archiver.services import schema
+from archiver.services.audit_anchors import Anchors
 from archiver.services.ingest import Ingest
 from archiver.services.places import open_archive
 from archiver.stack.ready import notify_ready
 from archiver.sync.relay import Relay
+from workers.anchoring import Anchoring
 from workers.indexing import index_work
 from workers.processors import PROCESSORS
 from workers.runtime import WorkerProcess
@@ -31,6 +33,7 @@ _INDEXING_CONCURRENCY = 4
 """One for each stage, one for what is scheduled, one for the rest: only one job of a stage works at a time."""
 _SPARE_CONNECTIONS = 4
 _LAST_SECONDS = 29.0
+_ANCHOR_SECONDS = 5.0
 
 
 def parser() -> argparse.ArgumentParser:
@@ -45,6 +48,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main() -> int:
     arguments = parser().parse_args()
+    os.umask(0o077)  # whatever is written is for our own user only
     queue = QueueName(arguments.queue)
     try:
         settings = load_settings()
@@ -79,8 +83,11 @@ def _run(settings: Settings, queue: QueueName, alive_file: Path | None) -> int:
     )
     schedules = {ScheduleContinuousSync(): settings.sync_frequency, ReconcileIndex(): settings.reconcile_frequency}
     relay = Relay(engine, database_url, redis_url, concurrency, settings.queue_max_depth, schedules)
+    anchoring: threading.Thread | None = None
     if queue is QueueName.INGESTION:
         Watcher(work, database_url).start()
+        syslog = settings.audit_syslog.get_secret_value() if settings.audit_syslog else None
+        anchoring = Anchoring(Anchors(engine, archive, settings.archiver_data, syslog), stopping).start()
     worker = WorkerProcess(
         queue=queue,
         redis_url=redis_url,
@@ -99,6 +106,8 @@ def _run(settings: Settings, queue: QueueName, alive_file: Path | None) -> int:
     async def run_and_leave() -> None:
         """From inside the loop: neither a hung thread nor a task that can't be cancelled may keep the process."""
         code = await worker.run()
+        if anchoring is not None:
+            anchoring.join(_ANCHOR_SECONDS)
         archive.close()
         sys.stderr.flush()
         os._exit(code)

@@ -77,6 +77,7 @@ def _root(
 
 
 def main() -> Any:
+    os.umask(0o077)  # whatever we or the servers that we start write is for our own user only
     asked = next((word for word in sys.argv[1:] if not word.startswith("-")), None)
     if asked in COMMANDS and "_ARCHIVER_COMPLETE" not in os.environ:
         names: tuple[str, ...] = (asked,)

@@ -15,6 +15,9 @@ from rich.text import Text
 from archiver.cli.archive import opened
 from archiver.cli.output import Json, console, print_json
 from archiver.services import audit
+from archiver.services.audit_anchors import Anchors
+from archiver.services.audit_proof import prove
+from archiver.services.principal import LOCAL_OPERATOR
 
 app = typer.Typer(no_args_is_help=True, help="Who did what, and the proof that nobody changed it.")
 
@@ -63,14 +66,31 @@ def verify(
     head: Annotated[str | None, typer.Option(help="What an earlier `verify` gave as the head: it must still be there.")] = None,
     json: Json = False,
 ) -> None:
-    """Hash every entry again and compare. Keep the head that is printed elsewhere: it proves that the end was not cut off."""
+    """Hash every entry again, and compare with the anchors in the packs. Ends with 1 if the log was changed or cut."""
     with opened("audit") as archive:
-        done = audit.verify(archive.engine, head)
+        done = prove(Anchors(archive.engine, archive.archive, archive.settings.archiver_data), head)
     if json:
         print_json(asdict(done))
     else:
         for fault in done.broken[:20]:
             console.print(f"[red]broken[/] {fault}")
+        for line in done.accepted:
+            console.print(f"[dim]note[/]   {line}")
         said = "is whole" if not done.broken else f"has {len(done.broken)} fault(s)"
-        console.print(f"The chain of {done.entries:,} entries {said}. Head: {done.head}", markup=False)
+        anchored = f"{done.anchored_entries:,} of them are anchored in the packs ({done.anchors:,} anchors)"
+        console.print(f"The chain of {done.entries:,} entries {said}; {anchored}. Head: {done.head}", markup=False)
     raise typer.Exit(1 if done.broken else 0)
+
+
+@app.command("accept")
+def accept(
+    reason: Annotated[str, typer.Option(help="Why the log may differ from its anchors, such as: restored the dump of Monday.")],
+) -> None:
+    """Accept that the log does not fit its older anchors, after a restored database for one. This is on record itself.
+
+    `archiver rebuild` and `archiver restore` do it by themselves.
+    """
+    with opened("audit") as archive:
+        anchors = Anchors(archive.engine, archive.archive, archive.settings.archiver_data)
+        anchor = anchors.accept(LOCAL_OPERATOR, reason)
+    console.print(f"Accepted. The log counts from its head {anchor.head} on.", markup=False)

@@ -163,12 +163,16 @@ def _load_dump(settings: Settings, source: Backup) -> str | None:
 
 
 def _complete(settings: Settings, engine: Engine, *, rebuild: bool) -> None:
+    from archiver.services.audit_anchors import Anchors
     from archiver.services.places import open_archive
+    from archiver.services.principal import LOCAL_OPERATOR
     from archiver.services.rebuild import rebuild as rebuild_database
 
     archive = open_archive(settings, engine)
     try:
         if rebuild:
             rebuild_database(engine, archive)
+        how = "rebuilt" if rebuild else "restored from a backup"
+        Anchors(engine, archive, settings.archiver_data).accept(LOCAL_OPERATOR, f"the database was {how}")
     finally:
         archive.close()

@@ -60,10 +60,13 @@ def _resumed(mark: Path, full: bool) -> datetime | None:
 
 def rebuild(json: Json = False) -> None:
     """Fill an empty database from the packs alone: sources (without credentials), mailboxes, messages, copies, deletions."""
+    from archiver.services.audit_anchors import Anchors
+    from archiver.services.principal import LOCAL_OPERATOR
     from archiver.services.rebuild import rebuild as run
 
     with opened("rebuild", migrate=True) as at, bar("Rebuilding", shown=not json) as progress:
         done = run(at.engine, at.archive, progress)
+        Anchors(at.engine, at.archive, at.settings.archiver_data).accept(LOCAL_OPERATOR, "the database was rebuilt")
     if json:
         print_json(asdict(done))
     else:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,6 +14,7 @@ from archiver.config import load_settings
 from archiver.logs import set_up_logs
 from archiver.secrets import SecretFolder
 from archiver.stack.folder import DataFolder
+from archiver.stack.modes import close_to_others
 from archiver.stack.ready import notify_ready
 
 
@@ -34,6 +37,7 @@ def web() -> None:
     from archiver.web.serve import serve
 
     with connected() as settings:
+        close_to_others(DataFolder(settings.archiver_data))  # in a container nobody else does it
         set_up_logs("web", settings.log_level, settings.archiver_data / "logs")
         serve(settings, notify_ready)
 
@@ -41,14 +45,16 @@ def web() -> None:
 def search_server(
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535, help="The port to listen on.")] = 7700,
+    fd: Annotated[int | None, typer.Option(hidden=True, help="A listening socket, inherited from `archiver up`.")] = None,
 ) -> None:
     """Run the embedded search server alone. It speaks Meilisearch's HTTP API; MEILI_MASTER_KEY is its key."""
     from archiver.search.embedded.server import serve
 
-    settings = load_settings()
+    # started by `archiver up`, it is given all that it needs, and has no business with what .env says of the other parts
+    settings = load_settings() if fd is None else load_settings(env_file=Path(os.devnull))
     folder = DataFolder(settings.archiver_data)
     folder.prepare()
     set_up_logs("search", settings.log_level, folder.logs)
     given = settings.meili_master_key
     key = given.get_secret_value() if given else SecretFolder(folder.path).password("meili-master.key")
-    serve(folder.search, key, host, port, ready=notify_ready)
+    serve(folder.search, key, host, port, inherited=fd, ready=notify_ready)

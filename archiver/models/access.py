@@ -181,12 +181,15 @@ class AuditEntry(Base):
 
 
 # One writer at a time, until its transaction ends: so the chain has one order, and numbers without gaps.
+# As the owner of the function and with a fixed search path: a table or function of the caller's own is never taken for ours.
+# (Per cent signs are doubled for DDL.)
 AUDIT_CHAIN = """
-CREATE FUNCTION audit_log_chain() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION audit_log_chain() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path = pg_catalog, pg_temp AS $$
 DECLARE last record;
 BEGIN
     PERFORM pg_advisory_xact_lock(hashtextextended('archiver:audit_log', 0));
-    SELECT id, hash INTO last FROM audit_log ORDER BY id DESC LIMIT 1;
+    EXECUTE format('SELECT id, hash FROM %%I.audit_log ORDER BY id DESC LIMIT 1', TG_TABLE_SCHEMA) INTO last;
     NEW.id := coalesce(last.id, 0) + 1;
     NEW.at := clock_timestamp();
     NEW.previous_hash := coalesce(last.hash, '\\x'::bytea);
@@ -196,7 +199,8 @@ BEGIN
     RETURN NEW;
 END $$;
 CREATE TRIGGER audit_log_chain BEFORE INSERT ON audit_log FOR EACH ROW EXECUTE FUNCTION audit_log_chain();
-CREATE FUNCTION audit_log_refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+REVOKE ALL ON FUNCTION audit_log_chain() FROM PUBLIC;
+CREATE FUNCTION audit_log_refuse() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RAISE EXCEPTION 'audit_log is append-only' USING ERRCODE = 'insufficient_privilege';
 END $$;

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from sqlalchemy import ForeignKey, Index, text
+from sqlalchemy import DDL, ForeignKey, Index, event, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from archiver.models.base import Base, Count, CreatedAt
@@ -44,3 +44,19 @@ class SkippedMessage(Base):
     folder: Mapped[str]
     rule: Mapped[str]
     skipped_at: Mapped[CreatedAt]
+
+
+# The only temporary table that the program uses, created for it by the owner of the tables: its own role may create none.
+# (Per cent signs are doubled for DDL.)
+LISTED_KEYS = """
+CREATE FUNCTION create_listed_keys() RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    CREATE TEMPORARY TABLE listed_keys (key text NOT NULL) ON COMMIT DROP;
+    EXECUTE format('GRANT SELECT, INSERT ON pg_temp.listed_keys TO %%I', session_user);
+END $$;
+CREATE FUNCTION analyze_listed_keys() RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    ANALYZE pg_temp.listed_keys;
+END $$;
+"""
+event.listen(UnaccountedKey.__table__, "after_create", DDL(LISTED_KEYS))  # type: ignore[no-untyped-call]

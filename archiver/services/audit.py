@@ -6,7 +6,7 @@ Call `record` last in a transaction: from it to the commit, the next one who rec
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -26,6 +26,8 @@ _INSERT = """
         :request_id"""
 _DEED = text(_INSERT)
 _LOOK = text(f"{_INSERT} FROM set_config('synchronous_commit', 'off', true)")
+# the smallest commit that waits for the disk: the log of the database is flushed up to it, and so is what came before
+_FLUSH = text("SELECT pg_logical_emit_message(true, 'archiver', '')")
 
 # the same text as in the table's trigger, so that anybody can check the chain with SHA-256 alone
 _HASHED = """jsonb_build_array(id, floor(extract(epoch FROM at) * 1000000)::bigint, actor, actor_id, action, object_kind,
@@ -68,6 +70,12 @@ class Verified:
     head: str
     """Number and hash of the last entry. Kept elsewhere, it proves later that the end was not cut off."""
     broken: tuple[str, ...]
+    anchors: int = 0
+    """Anchors in the packs (archiver.services.audit_anchors)."""
+    anchored_entries: int = 0
+    """Entries that an anchor covers; those after it are less than a minute old, or were written while no worker ran."""
+    accepted: tuple[str, ...] = ()
+    """Anchors that do not fit, and why somebody with the keys has said that they need not."""
 
 
 def record(
@@ -84,9 +92,16 @@ def record(
 def record_look(
     engine: Engine, who: Principal, action: str, object_kind: str, object_id: object = None, **detail: object
 ) -> None:
-    """Something was only looked at: committed before it is shown, but without waiting for the disk as a change does."""
+    """Something was only looked at. On disk before it is shown; the wait for the disk is not under the lock of the chain, so
+    that many who look at once wait together, and not one after the other."""
     with autocommit(engine) as connection:
         connection.execute(_LOOK, _values(who, action, object_kind, object_id, detail))
+        flush(connection)
+
+
+def flush(connection: Connection) -> None:
+    """Returns when all that was committed before is on disk. On a connection that commits by itself."""
+    connection.execute(_FLUSH)
 
 
 def _values(
@@ -124,8 +139,11 @@ def exported(engine: Engine, **filters: Any) -> Iterator[Entry]:
         before = page[-1].id
 
 
-def verify(engine: Engine, head: str | None = None) -> Verified:
-    """Hashes every entry again. `head`, as an earlier `verify` gave it, must still stand in the chain."""
+def verify(
+    engine: Engine, head: str | None = None, seen: Callable[[int, bytes], None] = lambda number, digest: None
+) -> Verified:
+    """Hashes every entry again. `head`, as an earlier `verify` gave it, must still be in the chain. `seen` gets each entry's
+    number and hash."""
     wanted_id, _, wanted_hash = (head or "").partition(":")
     number, last, broken, met = 0, b"", list[str](), head is None
     while True:
@@ -140,6 +158,7 @@ def verify(engine: Engine, head: str | None = None) -> Verified:
                 broken.append(f"{row.id} was changed")
             met = met or (str(row.id) == wanted_id and bytes(row.hash).hex() == wanted_hash)
             number, last = row.id, bytes(row.hash)
+            seen(number, last)
         if len(page) < _PAGE:
             break
     if not met:

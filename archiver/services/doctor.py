@@ -22,9 +22,14 @@ from archiver.secrets import CREDENTIALS_KEY_FILE, STORAGE_KEY_FILE, credentials
 from archiver.services.health import check_parts
 from archiver.services.schema import pending_migrations
 from archiver.stack.folder import DataFolder
+from archiver.stack.modes import open_to_others
 
 _RELEASED = datetime(2026, 11, 1, tzinfo=UTC)
 _CLOCK_SKEW_SECONDS = 5
+
+_OPEN_GAPS = """
+    SELECT id FROM audit_log WHERE object_kind = 'audit' AND action = 'audit.gap_found' AND id > coalesce((
+        SELECT max(id) FROM audit_log WHERE object_kind = 'audit' AND action = 'audit.accepted'), 0) ORDER BY id LIMIT 1"""
 
 
 class Verdict(StrEnum):
@@ -74,11 +79,22 @@ def _folder(settings: Settings) -> Iterator[Finding]:
     if not settings.archiver_data.exists():
         yield Finding("data folder", Verdict.OK, f"{settings.archiver_data} is not there yet; the first start makes it")
         return
+    folder = DataFolder(settings.archiver_data)
     try:
-        DataFolder(settings.archiver_data).prepare()
+        folder.prepare()
         yield Finding("data folder", Verdict.OK, f"{settings.archiver_data} can be written to")
     except ArchiverError as error:
         yield Finding("data folder", Verdict.FAILED, str(error))
+    yield _permissions(folder)
+
+
+def _permissions(folder: DataFolder) -> Finding:
+    opened = list(open_to_others(folder))
+    if not opened:
+        return Finding("permissions", Verdict.OK, "nobody else can read the data folder")
+    others = f" and {len(opened) - 1:,} more" if len(opened) > 1 else ""
+    text = f"{opened[0]}{others} can be read by other users; the next start closes them, or chmod -R go= {folder.path}"
+    return Finding("permissions", Verdict.FAILED, text)
 
 
 def _keys(settings: Settings) -> Iterator[Finding]:
@@ -144,7 +160,10 @@ def _servers(settings: Settings, *, running: bool) -> Iterator[Finding]:
     for part in parts:
         yield Finding(part.part, Verdict.OK if part.ok else Verdict.FAILED, part.detail)
     if all(part.ok for part in parts):
-        yield _schema(settings)
+        schema = _schema(settings)
+        yield schema
+        if schema.verdict is Verdict.OK:
+            yield _audit_log(settings)
         yield from _workers(settings)
 
 
@@ -156,6 +175,20 @@ def _schema(settings: Settings) -> Finding:
     if pending:
         return Finding("schema", Verdict.FAILED, f"{len(pending)} migration(s) are missing: run `archiver migrate`")
     return Finding("schema", Verdict.OK, "up to date")
+
+
+def _audit_log(settings: Settings) -> Finding:
+    """What a start found out. (The whole proof takes longer: `archiver audit verify`.)"""
+    assert settings.database_url is not None
+    try:
+        with psycopg.connect(settings.database_url.get_secret_value(), connect_timeout=3) as connection:
+            gaps = connection.execute(_OPEN_GAPS).fetchall()
+    except psycopg.Error as error:
+        return Finding("audit log", Verdict.FAILED, str(error).strip().splitlines()[-1])
+    if gaps:
+        text = f"entry {gaps[0][0]} says that the log was cut off or written anew: run `archiver audit verify`"
+        return Finding("audit log", Verdict.FAILED, text)
+    return Finding("audit log", Verdict.OK, "no start has found it cut off")
 
 
 def _workers(settings: Settings) -> Iterator[Finding]:

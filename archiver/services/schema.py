@@ -25,6 +25,9 @@ _GRANTS = (
     "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {role}",
     "GRANT USAGE, SELECT ON ALL SEQUENCES IN SCHEMA public TO {role}",
     "REVOKE UPDATE, DELETE ON audit_log FROM {role}",
+    # a temporary table of the same name comes before ours wherever a statement does not say which one it means
+    "REVOKE TEMPORARY ON DATABASE {database} FROM PUBLIC, {role}",
+    "REVOKE CREATE ON SCHEMA public FROM PUBLIC, {role}",
     "REVOKE INSERT, UPDATE, DELETE ON alembic_version FROM {role}",
 )
 
@@ -84,9 +87,10 @@ def migrate(engine: Engine, role: str | None = None) -> tuple[str, ...]:
 
 
 def _grant(connection: Connection, role: str) -> None:
-    name = connection.dialect.identifier_preparer.quote_identifier(role)
+    quote = connection.dialect.identifier_preparer.quote_identifier
+    database = connection.execute(text("SELECT current_database()")).scalar_one()
     for statement in _GRANTS:
-        connection.execute(text(statement.format(role=name)))
+        connection.execute(text(statement.format(role=quote(role), database=quote(database))))
     connection.commit()
 
 

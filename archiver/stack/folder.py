@@ -37,8 +37,7 @@ class DataFolder:
     def prepare(self) -> None:
         """Creates the folder, or checks that the one that is there can be used. Safe to call from several processes at once."""
         try:
-            # Postgres may have to run as another user (it refuses root), who has to pass through; what lies below is closed
-            self.path.mkdir(mode=0o711 if os.geteuid() == 0 else 0o700, parents=True, exist_ok=True)
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.logs.mkdir(mode=0o700, exist_ok=True)
             with tempfile.TemporaryFile(dir=self.path):
                 pass
@@ -76,11 +75,17 @@ class DataFolder:
 
     def make_run(self) -> Path:
         run = self.run
-        run.mkdir(mode=0o711 if os.geteuid() == 0 else 0o700, exist_ok=True)
+        run.mkdir(mode=0o700, exist_ok=True)
         status = run.lstat()
         if run.is_symlink() or status.st_uid != os.geteuid() or status.st_mode & 0o022:
             raise DataFolderError(f"{run}: belongs to somebody else, or others may write to it; remove it and start again")
         return run
+
+    def let_pass(self, group: int) -> None:
+        """As root, PostgreSQL runs as another user: that user's group may pass through to its own folders, and read nothing."""
+        for path in (self.path, self.run):
+            os.chown(path, -1, group)
+            path.chmod(0o710)
 
     @property
     def control_socket(self) -> Path:

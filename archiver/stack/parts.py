@@ -20,6 +20,9 @@ from archiver.stack.process import launch
 from archiver.stack.ready import VARIABLE
 from archiver.stack.valkey import EmbeddedValkey
 
+_BACKLOG = 256
+_ORDINARY = frozenset({"PATH", "HOME", "LANG", "TZ", "TMPDIR", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH"})
+
 
 class Server(Protocol):
     """What can be started, looked at and stopped."""
@@ -49,10 +52,18 @@ class Program:
 
     stop_signal = signal.SIGTERM
 
-    def __init__(self, arguments: tuple[str, ...], environment: Mapping[str, str], *, says_ready: bool = True) -> None:
+    def __init__(
+        self,
+        arguments: tuple[str, ...],
+        environment: Mapping[str, str],
+        *,
+        says_ready: bool = True,
+        inherits: tuple[socket.socket, ...] = (),
+    ) -> None:
         self._command = (sys.executable, "-m", *arguments)
         self._environment = dict(environment)
         self._says_ready = says_ready
+        self._inherits = inherits
         self._ready: int | None = None
 
     def prepare(self) -> None:
@@ -61,12 +72,14 @@ class Program:
             self._ready = None
 
     def start(self) -> subprocess.Popen[bytes]:
+        inherited = tuple(one.fileno() for one in self._inherits)
         if not self._says_ready:
-            return launch(self._command, environment=self._environment)
+            return launch(self._command, environment=self._environment, pass_fds=inherited)
         self._ready, write_end = os.pipe()
         os.set_blocking(self._ready, False)
         try:
-            return launch(self._command, environment={**self._environment, VARIABLE: str(write_end)}, pass_fds=(write_end,))
+            environment = {**self._environment, VARIABLE: str(write_end)}
+            return launch(self._command, environment=environment, pass_fds=(write_end, *inherited))
         finally:
             os.close(write_end)
 
@@ -93,7 +106,7 @@ class Stack:
 
 
 def plan(settings: Settings, folder: DataFolder) -> Stack:
-    """Decides what has to run. Touches nothing outside the data folder, and starts nothing."""
+    """Decides what has to run, and starts nothing; opens the socket that the search server is to listen on."""
     embedded: list[Part] = []
     addresses: dict[str, str] = {"ARCHIVER_DATA": str(folder.path)}
     if "postgres" in settings.embedded:
@@ -106,10 +119,10 @@ def plan(settings: Settings, folder: DataFolder) -> Stack:
         embedded.append(Part("valkey", valkey, frozenset(), stop_order=2))
         addresses["REDIS_URL"] = valkey.url()
     if "search" in settings.embedded:
-        port = _free_port()
-        addresses["MEILI_HOST"] = f"http://127.0.0.1:{port}"
+        listener = _search_listener()
+        addresses["MEILI_HOST"] = f"http://127.0.0.1:{listener.getsockname()[1]}"
         addresses["MEILI_MASTER_KEY"] = _search_key(settings, folder)
-        search = Program(("archiver", "search-server", "--port", str(port)), {**os.environ, **addresses})
+        search = _search_program(listener, settings, addresses)
         embedded.append(Part("search", search, frozenset(), stop_order=1))
     environment = {**os.environ, **addresses}
     migrate = Program(("archiver", "migrate", "--quiet"), environment, says_ready=False)
@@ -138,7 +151,18 @@ def _search_key(settings: Settings, folder: DataFolder) -> str:
     return SecretFolder(folder.path).password("meili-master.key")
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def _search_program(listener: socket.socket, settings: Settings, addresses: Mapping[str, str]) -> Program:
+    """Its environment has what it needs and nothing else: a server that reads requests knows no other part's password."""
+    needed = {name: addresses[name] for name in ("ARCHIVER_DATA", "MEILI_MASTER_KEY")}
+    ordinary = {name: value for name, value in os.environ.items() if name in _ORDINARY or name.startswith(("LC_", "PYTHON"))}
+    command = ("archiver", "search-server", "--fd", str(listener.fileno()))
+    return Program(command, {**ordinary, **needed, "LOG_LEVEL": settings.log_level}, inherits=(listener,))
+
+
+def _search_listener() -> socket.socket:
+    """Held by the supervisor as long as it lives: while the server is restarted, nobody else can take its port and be given
+    the key, and requests wait."""
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", 0))
+    listener.listen(_BACKLOG)
+    return listener

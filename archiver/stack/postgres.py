@@ -107,6 +107,7 @@ class EmbeddedPostgres:
         self.folder.make_run()
         self.socket_folder.mkdir(mode=0o700, exist_ok=True)
         if (run_as := self.run_as) is not None:
+            self.folder.let_pass(run_as.gid)
             os.chown(self.socket_folder, run_as.uid, run_as.gid)
 
     def command(self, data: Path | None = None, programs: Path | None = None) -> list[str]:

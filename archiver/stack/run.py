@@ -17,6 +17,7 @@ from archiver.stack.console import Board
 from archiver.stack.control import ask_status
 from archiver.stack.control_server import ControlServer
 from archiver.stack.folder import DataFolder
+from archiver.stack.modes import close_to_others
 from archiver.stack.parts import plan
 from archiver.stack.port import check_port_free
 from archiver.stack.supervisor import Supervisor
@@ -36,7 +37,7 @@ def run_stack(settings: Settings, console: Console, messages: Console, *, while_
     folder.prepare()
     with _owned(folder, _TEMPORARY if while_used else "archiver up"):
         folder.make_run()
-        notices = [*_prepare_keys(settings, folder), *_check_disk(settings, folder)]
+        notices = [*_close(folder), *_prepare_keys(settings, folder), *_check_disk(settings, folder)]
         if not while_used:
             check_port_free(settings)
             for notice in notices:
@@ -111,6 +112,11 @@ def _supervise(
 def _shown_host(settings: Settings) -> str:
     host = "127.0.0.1" if settings.archiver_host in ("0.0.0.0", "::") else settings.archiver_host  # noqa: S104
     return f"[{host}]" if ":" in host else host
+
+
+def _close(folder: DataFolder) -> Iterator[str]:
+    for path in close_to_others(folder)[:5]:
+        yield f"{path}: can be read by others, and belongs to another user: chmod go= {path}"
 
 
 def _prepare_keys(settings: Settings, folder: DataFolder) -> Iterator[str]:

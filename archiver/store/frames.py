@@ -38,6 +38,7 @@ class Kind(IntEnum):
     CONFIG = 8
     KEY_CHECK = 9
     INDEX = 10
+    AUDIT_ANCHOR = 12
 
     @property
     def label(self) -> str:

@@ -45,13 +45,14 @@ class PackKey:
     tagging: Mac = field(repr=False)
     sealing: Mac = field(repr=False)
     dumping: Mac = field(repr=False)
+    anchoring: Mac = field(repr=False)
 
     @classmethod
     def derive(cls, key_id: str, secret: bytes) -> PackKey:
         def part(purpose: bytes, length: int) -> bytes:
             return HKDF(SHA256(), length, None, b"archiver pack v1 " + purpose).derive(secret)
 
-        purposes = (b"encryption", b"content tag", b"seal", b"dump")
+        purposes = (b"encryption", b"content tag", b"seal", b"dump", b"audit anchor")
         return cls(key_id, part(b"fingerprint", 4), *(Mac.of(part(purpose, 32)) for purpose in purposes))
 
     def content_tag(self, sha256: bytes) -> bytes:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from fastapi import FastAPI, Request, Response
-from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
+from fastapi.responses import JSONResponse, PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from archiver import __version__
@@ -22,6 +22,7 @@ from archiver.services.overview import index_figures
 from archiver.web.around import Around
 from archiver.web.assets import FOLDER, KeptFiles, static_path
 from archiver.web.metrics import Metrics
+from archiver.web.monitoring import refusal
 from archiver.web.pages import errors
 from archiver.web.pages.base import templates
 from archiver.web.pages.router import pages
@@ -87,7 +88,10 @@ def create_app(settings: Settings) -> FastAPI:
         return JSONResponse(body, status_code=200 if ready else 503)
 
     @app.get("/metrics")
-    def metric_values() -> Response:
+    def metric_values(request: Request) -> Response:
+        """For this machine, or with METRICS_TOKEN: how much mail there is, and when it comes, is nobody else's business."""
+        if (refused := refusal(request, settings)) is not None:
+            return refused
         parts = readiness.parts()
         metrics.parts(parts)
         metrics.jobs(*job_figures(settings))
@@ -97,8 +101,10 @@ def create_app(settings: Settings) -> FastAPI:
         return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
     @app.get("/parts")
-    def parts_page(request: Request) -> HTMLResponse:
-        """Which parts answer; open to all, so that somebody who can't sign in can see why."""
+    def parts_page(request: Request) -> Response:
+        """Which parts answer, and their versions. (`/readyz` is open to all, and says as much as they need.)"""
+        if (refused := refusal(request, settings)) is not None:
+            return refused
         values = {"version": __version__, "parts": readiness.parts()}
         return templates.TemplateResponse(request, "parts.html", values)
 

@@ -32,8 +32,25 @@ def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield server.url()
 
 
-def client(settings: Settings) -> TestClient:
-    return TestClient(create_app(settings), raise_server_exceptions=False)
+def client(settings: Settings, address: str = "127.0.0.1") -> TestClient:
+    return TestClient(create_app(settings), raise_server_exceptions=False, client=(address, 50000))
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/parts"])
+def test_figures_are_for_this_machine_or_a_token(path: str) -> None:
+    token = "a-token-of-enough-characters"
+    settings = load_settings({**NOWHERE, "METRICS_TOKEN": token}, Path("none"))
+    assert client(settings).get(path).status_code == 200
+    assert client(settings, "::1").get(path).status_code == 200
+    far = client(settings, "192.0.2.7")
+    assert far.get(path).status_code == 401
+    assert "postgres" not in far.get(path).text
+    assert far.get(path, headers={"Authorization": f"Bearer {token}"}).status_code == 200
+    assert far.get(path, headers={"Authorization": "Bearer something-else-entirely"}).status_code == 401
+    for header in ("X-Forwarded-For", "Forwarded", "X-Real-IP", "Via"):
+        assert client(settings).get(path, headers={header: "127.0.0.1"}).status_code == 401, "a proxy on this machine"
+    without = client(load_settings(NOWHERE, Path("none")), "192.0.2.7")
+    assert without.get(path, headers={"Authorization": "Bearer "}).status_code == 401
 
 
 def test_a_process_without_any_part_lives_but_is_not_ready() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import signal
 import socket
 import sys
@@ -31,13 +32,15 @@ def serve(
     host: str = "127.0.0.1",
     port: int = 7700,
     *,
+    inherited: int | None = None,
     ready: Callable[[str], None] | None = None,
 ) -> None:
     """Runs until SIGTERM or SIGINT; the commit in hand is finished first. `ready` gets the address once it is bound.
 
-    Port 0 takes a free one. Raises InUse when the folder or the port belongs to somebody else.
+    Port 0 takes a free one; `inherited` is the descriptor of a socket that listens already, and takes the place of both.
+    Raises InUse when the folder or the port belongs to somebody else.
     """
-    with folder_lock(data), _listen(host, port) as listener:
+    with folder_lock(data), _listen(host, port) if inherited is None else _adopt(inherited) as listener:
         config = uvicorn.Config(
             create_app(data, master_key),
             log_config=None,
@@ -50,7 +53,8 @@ def serve(
             server_header=False,
         )
         if ready is not None:
-            ready(f"http://{_bracketed(host)}:{listener.getsockname()[1]}")
+            address = listener.getsockname()
+            ready(f"http://{_bracketed(address[0])}:{address[1]}")
         with _signals_end_cleanly(), _tuned_interpreter():
             uvicorn.Server(config).run(sockets=[listener])
 
@@ -92,6 +96,11 @@ def _listen(host: str, port: int) -> socket.socket:
         raise InUse(f"{host}:{port} can't be used: {error.strerror}") from error
     listener.listen(256)
     return listener
+
+
+def _adopt(descriptor: int) -> socket.socket:
+    os.set_inheritable(descriptor, False)
+    return socket.socket(fileno=descriptor)
 
 
 def _bracketed(host: str) -> str:

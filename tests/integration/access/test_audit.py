@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
+import psutil
 import psycopg
 import pytest
 from sqlalchemy import Engine, text
 
 from archiver.db import driver_url, make_engine
+from archiver.errors import NotReady
+from archiver.models import uuid7
 from archiver.services import audit, schema
 from archiver.services.principal import LOCAL_OPERATOR
+from archiver.stack.folder import DataFolder
 from archiver.stack.postgres import EmbeddedPostgres
+from archiver.sync import ledger
 
 WHO = dataclasses.replace(LOCAL_OPERATOR, name="alice@example.org", client_address="192.0.2.1", request_id="r1")
 
@@ -153,17 +160,75 @@ def test_the_role_that_the_program_works_as_cannot_touch_it(postgres: EmbeddedPo
             "GRANT ALL ON audit_log TO archiver_app",
             "SET ROLE archiver",
             "SET session_replication_role = replica",
+            "CREATE TEMPORARY TABLE audit_log (id bigint, hash bytea)",
+            "CREATE FUNCTION pg_temp.sha256(bytea) RETURNS bytea LANGUAGE sql AS 'SELECT $1'",
+            "CREATE TABLE audit_log_2 (id bigint)",
         ):
             try:
                 connection.execute(statement)
                 changed = connection.execute("SELECT has_table_privilege('audit_log', 'UPDATE, DELETE, TRUNCATE')").fetchone()
                 assert changed == (False,), statement
+                assert not statement.startswith("CREATE"), statement
             except psycopg.errors.InsufficientPrivilege:
                 pass
             connection.rollback()
         connection.execute("UPDATE users SET name = 'x'")
         connection.execute("DELETE FROM sessions")
     assert audit.verify(app).entries == 2
+    with app.begin() as connection:
+        listed = [f"k{number}" for number in range(20_000)]
+        assert ledger.differences(connection, uuid7(), "INBOX", listed, "#").gone == [], "long listings work without the right"
+    audit.record_look(app, WHO, "message.read", "message")
+    assert audit.verify(app).entries == 3
     app.dispose()
     owner.dispose()
     assert driver_url(app_url) != driver_url(empty_database_url)
+
+
+def test_a_table_of_the_callers_own_is_not_taken_for_the_log(engine: Engine) -> None:
+    """Even where temporary tables may be created: the one who records can't choose number and predecessor of an entry."""
+    write(engine, 2)
+    with engine.begin() as connection:
+        connection.execute(text("CREATE TEMPORARY TABLE audit_log (id bigint, hash bytea) ON COMMIT DROP"))
+        connection.execute(text("INSERT INTO audit_log VALUES (998, 'forged')"))
+        connection.execute(text("INSERT INTO public.audit_log (actor, action) VALUES ('x', 'y')"))
+    done = audit.verify(engine)
+    assert (done.entries, done.broken) == (3, ())
+
+
+def test_a_look_that_was_recorded_survives_the_death_of_the_database(tmp_path: Path) -> None:
+    """It is on disk before anything is shown: what Postgres had in memory only is lost here."""
+    folder = DataFolder(tmp_path / "data")
+    folder.prepare()
+    server = EmbeddedPostgres(folder)
+    server.prepare()
+    process = server.start()
+    assert process.stdout is not None
+    try:
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                server.check()
+                break
+            except NotReady:
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+        engine = make_engine(server.url(), "test")
+        schema.migrate(engine)
+        for number in range(3):
+            audit.record_look(engine, WHO, "message.read", "message", number)
+        everything = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
+        for one in everything:
+            one.suspend()  # none of them may finish anything
+        for one in everything:
+            one.kill()
+        process.wait(30)
+        engine.dispose()
+    finally:
+        process.kill()
+        process.stdout.close()
+    server.prepare()
+    with server.running():
+        engine = make_engine(server.url(), "test")
+        assert audit.verify(engine).entries == 3
+        engine.dispose()

@@ -1,0 +1,70 @@
+"""File modes of the data folder: it holds mail, keys and indexes in the clear, so its owner alone may read it."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from archiver.stack.folder import DataFolder
+
+_GROUP_MAY_PASS = 0o010
+"""As root, PostgreSQL runs as another user, whose group may pass through the two folders above its own."""
+
+
+def open_to_others(folder: DataFolder) -> Iterator[Path]:
+    """What somebody else than the owner could read or write."""
+    return (path for path, mode in _entries(folder) if mode & ~_allowed(folder, path, mode))
+
+
+def close_to_others(folder: DataFolder) -> list[Path]:
+    """Takes the rights of others away. Returns what could not be changed, because it belongs to another user."""
+    left = []
+    for path, mode in _entries(folder):
+        closed = mode & _allowed(folder, path, mode)
+        if closed != mode:
+            try:
+                path.chmod(stat.S_IMODE(closed))
+            except FileNotFoundError:
+                continue
+            except PermissionError:
+                left.append(path)
+    return left
+
+
+def _allowed(folder: DataFolder, path: Path, mode: int) -> int:
+    if not stat.S_ISDIR(mode):
+        return ~0o177
+    passed = os.geteuid() == 0 and path in (folder.path, folder.run)
+    return ~0o777 | 0o700 | (_GROUP_MAY_PASS if passed else 0)
+
+
+def _entries(folder: DataFolder) -> Iterator[tuple[Path, int]]:
+    """Folders and files with their modes; no links, no sockets, and nothing of PostgreSQL's, which closes its own files."""
+    for path in {folder.path, folder.run}:
+        if path.is_dir():
+            yield path, path.stat().st_mode
+    yield from _below(folder, folder.path)
+
+
+def _below(folder: DataFolder, parent: Path) -> Iterator[tuple[Path, int]]:
+    for entry in _scan(parent):
+        try:
+            mode = entry.stat(follow_symlinks=False).st_mode
+        except FileNotFoundError:
+            continue
+        path = Path(entry.path)
+        if path == folder.run or not (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
+            continue
+        yield path, mode
+        if stat.S_ISDIR(mode) and not (path / "PG_VERSION").exists():
+            yield from _below(folder, path)
+
+
+def _scan(parent: Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(parent) as found:
+            return list(found)
+    except (FileNotFoundError, PermissionError):
+        return []
