@@ -88,6 +88,10 @@ def _group_roles(value: object) -> object:
     return tuple(pairs)
 
 
+def _names(value: object) -> object:
+    return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+
 def _folder(path: Path) -> Path:
     return Path(os.path.abspath(path.expanduser()))  # noqa: PTH100  (resolve() would follow links, which people use on purpose)
 
@@ -99,6 +103,7 @@ DatabaseUrl = Annotated[SecretStr, _url("postgresql", "postgres", needs_host=Fal
 RedisUrl = Annotated[SecretStr, _url("redis", "rediss", "unix")]
 HttpUrl = Annotated[SecretStr, _url("http", "https")]
 Networks = Annotated[tuple[IPv4Network | IPv6Network, ...], BeforeValidator(_networks)]
+Names = Annotated[tuple[str, ...], BeforeValidator(_names)]
 GroupRoles = Annotated[tuple[tuple[str, str], ...], BeforeValidator(_group_roles)]
 
 
@@ -128,6 +133,10 @@ class Settings(BaseModel):
     meili_host: HttpUrl | None = None
     meili_master_key: SecretStr | None = None
 
+    # sources
+    source_hosts: Names = ()
+    sample_sources: bool = False
+
     # the bytes
     archiver_data: Annotated[Path, AfterValidator(_folder)] = Path("data")
     storage_type: Literal["local", "s3"] = "local"
@@ -149,6 +158,7 @@ class Settings(BaseModel):
     trusted_proxies: Networks = ()
     session_idle_minutes: Annotated[int, Field(ge=1, le=60 * 24 * 30)] = 720
     session_days: Annotated[int, Field(ge=1, le=365)] = 14
+    api_key_days: Annotated[int, Field(ge=1, le=36500)] = 366
     api_requests_per_minute: Annotated[int, Field(ge=0, le=1_000_000)] = 1200
     upload_max_bytes: Size = 20 << 30
     audit_syslog: Annotated[SecretStr, _url("udp", "tcp", "unix")] | None = None

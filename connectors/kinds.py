@@ -48,6 +48,8 @@ class Kind:
     """From validated settings and secrets: how somebody signs in, where that gives secrets that nobody could type."""
     runs_once: bool = False
     """File imports: there is no next time."""
+    is_sample: bool = False
+    """Its mail is made up: offered by `archiver demo` only (SAMPLE_SOURCES)."""
     watches: bool = False
     """Its connectors can wait for new mail (connectors.base.Watching), if the setting `watch` asks for it."""
 
@@ -92,6 +94,6 @@ KINDS: dict[str, Kind] = {
         Kind(
             "import", "Mail files, read once: see `archiver import`", ImportSettings, FilesSecrets, _open_files, runs_once=True
         ),
-        Kind("fake", "Sample mail, made on the spot", FakeSettings, FakeSecrets, _open_fake),
+        Kind("fake", "Sample mail, made on the spot", FakeSettings, FakeSecrets, _open_fake, is_sample=True),
     )
 }

@@ -9,6 +9,7 @@ from datetime import UTC, date, datetime
 from enum import StrEnum
 from functools import lru_cache
 from typing import Annotated
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -38,6 +39,23 @@ def split_list(value: object) -> object:
 Texts = Annotated[tuple[str, ...], BeforeValidator(split_list)]
 
 
+class Destination(StrEnum):
+    """Marks a setting that decides which server receives the secrets of a source."""
+
+    HOST = "host"
+    """Its value is a host name or an address."""
+    URL = "url"
+    ROUTE = "route"
+    """It names no server, but decides how one is reached and trusted: a port, TLS, a certificate."""
+
+
+class Multiline:
+    """Marks a text of several lines: a list, or a certificate."""
+
+
+LongText = Annotated[str, Multiline()]
+
+
 class SourceSettings(Strict):
     """The settings of a source that every kind has. In a pattern, `*` stands for any text and `?` for one character."""
 
@@ -50,6 +68,23 @@ class SourceSettings(Strict):
     include_trash: bool = False
     include_drafts: bool = False
     schedule: str | None = Field(default=None, description="when to sync, as cron fields; without it, when all others are")
+
+    def hosts(self) -> tuple[str, ...]:
+        """The servers that a source with these settings connects to."""
+        found = []
+        for name, where in destinations(type(self)).items():
+            value = getattr(self, name)
+            if value and where is not Destination.ROUTE:
+                found.append(str(value) if where is Destination.HOST else urlsplit(str(value)).hostname or "")
+        return tuple(found)
+
+
+def destinations(settings: type[BaseModel]) -> dict[str, Destination]:
+    """The settings that are marked as one."""
+    marks = {
+        name: [one for one in info.metadata if isinstance(one, Destination)] for name, info in settings.model_fields.items()
+    }
+    return {name: found[0] for name, found in marks.items() if found}
 
 
 def mailbox_rule(settings: SourceSettings, address: str) -> str | None:

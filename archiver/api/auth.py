@@ -12,7 +12,7 @@ from fastapi import Depends, Request, Response
 from archiver.api.context import ApiContext
 from archiver.api.problems import request_id
 from archiver.errors import NotAllowed, NotReady, NotSignedIn, TooMany
-from archiver.services import api_keys, rate_limit, sessions
+from archiver.services import api_keys, devices, rate_limit, sessions
 from archiver.services.principal import NOBODY, Principal, Right
 
 CSRF_HEADER = "X-CSRF-Token"
@@ -65,6 +65,17 @@ def drop_session_cookie(request: Request, response: Response) -> None:
     response.delete_cookie(cookie_name(request), path="/", httponly=True, samesite="lax", secure=is_https(request))
 
 
+def device_cookie(request: Request) -> str | None:
+    return request.cookies.get(f"{cookie_name(request)}-device")
+
+
+def set_device_cookie(request: Request, response: Response, account: str) -> None:
+    """So that the next sign-in from here does not wait for the failed tries of others."""
+    value = devices.issue(context_of(request).keyring, account)
+    seconds, name = devices.DAYS * 86400, f"{cookie_name(request)}-device"
+    response.set_cookie(name, value, max_age=seconds, path="/", httponly=True, samesite="lax", secure=is_https(request))
+
+
 def refuse_other_sites(request: Request) -> None:
     """A browser says where a request comes from; no other site may act here, not even sign somebody in."""
     if request.method in _SAFE:
@@ -84,14 +95,24 @@ def anybody(request: Request) -> Principal:
     return NOBODY.at(address, request_id(request))
 
 
-def signed_in(request: Request) -> Principal:
+def _resolved(request: Request, *, seen: bool = True) -> tuple[Principal | None, str | None]:
+    """Who sent this, and the token of the session, if it was one."""
     context = context_of(request)
     scheme, _, given = request.headers.get("Authorization", "").partition(" ")
-    who = token = None
     if scheme:
-        who = api_keys.resolve(context.engine, given.strip()) if scheme.lower() == "bearer" else None
-    elif (token := session_cookie(request)) is not None:
-        who = sessions.resolve(context.engine, context.settings, token)
+        return api_keys.resolve(context.engine, given.strip()) if scheme.lower() == "bearer" else None, None
+    token = session_cookie(request)
+    return sessions.resolve(context.engine, context.settings, token, seen=seen) if token else None, token
+
+
+def still_may(request: Request, right: Right) -> bool:
+    """For an answer that goes on and on: whoever asked for it is still signed in, and still has the right."""
+    who, _ = _resolved(request, seen=False)
+    return who is not None and right in who.rights
+
+
+def signed_in(request: Request) -> Principal:
+    who, token = _resolved(request)
     if who is None:
         _limit(request, f"address:{client_address(request)}")
         raise NotSignedIn("sign in first, or send an API key that is good")

@@ -11,8 +11,10 @@ from archiver.api.auth import (
     Account,
     Anybody,
     Context,
+    device_cookie,
     drop_session_cookie,
     session_cookie,
+    set_device_cookie,
     set_session_cookie,
 )
 from archiver.api.me import Me, shape_me
@@ -85,9 +87,11 @@ def start_session(given: SignIn, who: Anybody, context: Context, request: Reques
         request.headers.get("User-Agent"),
         who.request_id,
         session_cookie(request),
+        device_cookie(request),
     )
     user, session = sign_in(context.engine, context.settings, context.keyring, attempt)
     set_session_cookie(request, response, session.token)
+    set_device_cookie(request, response, given.email)
     return shape_me(user, sessions.csrf_token(session.token))
 
 

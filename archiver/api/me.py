@@ -16,7 +16,7 @@ from archiver.services import api_keys, sessions, totp, users
 from archiver.services.api_keys import KeyRow
 from archiver.services.principal import ROLE_RIGHTS, Principal, Right, Scope
 from archiver.services.sessions import SessionRow
-from archiver.services.sign_in import confirm_password
+from archiver.services.sign_in import confirm, confirm_password
 from archiver.services.users import User
 
 router = APIRouter(prefix="/me", tags=["account"])
@@ -45,6 +45,13 @@ class Confirmed(Body):
     password: Password
 
 
+class Confirmation(Body):
+    """One of both. An account that has neither has to have signed in within the last minutes."""
+
+    password: Annotated[str | None, Field(max_length=1024, description="The one that counts now.")] = None
+    code: Annotated[str | None, Field(max_length=40, description="Of the second factor, or a recovery code.")] = None
+
+
 class Code(Body):
     code: Annotated[str, Field(max_length=10, examples=["123456"])]
 
@@ -58,10 +65,12 @@ class RecoveryCodes(BaseModel):
     recovery_codes: Annotated[list[str], Field(description="Shown once. Each one replaces a code, once.")]
 
 
-class NewKey(Body):
+class NewKey(Confirmation):
+    """With a confirmation: the password, or a code."""
+
     name: Annotated[str, Field(max_length=100, examples=["backup script"])]
     scopes: Annotated[list[Scope], Field(min_length=1, max_length=10)]
-    expires_at: datetime | None = None
+    expires_at: Annotated[datetime | None, Field(description="Without it after a year; at most API_KEY_DAYS from now.")] = None
 
 
 class CreatedKey(BaseModel):
@@ -124,14 +133,14 @@ def begin_second_factor(given: Confirmed, who: Account, context: Context) -> Tot
 
 @router.put("/totp")
 def confirm_second_factor(given: Code, who: Account, context: Context) -> RecoveryCodes:
-    """Turns it on."""
+    """Turns it on, and ends all other sessions."""
     with context.engine.begin() as connection:
         return RecoveryCodes(recovery_codes=totp.confirm(connection, context.keyring, who, given.code))
 
 
 @router.post("/totp/disable", status_code=204)
-def disable_second_factor(given: Confirmed, who: Account, context: Context) -> None:
-    user = confirm_password(context.engine, who, given.password)
+def disable_second_factor(given: Confirmation, who: Account, context: Context) -> None:
+    user = confirm(context.engine, context.keyring, who, given.password, given.code)
     with context.engine.begin() as connection:
         totp.disable(connection, who, user.id)
 
@@ -144,8 +153,11 @@ def list_keys(who: Account, context: Context) -> Page[KeyRow]:
 
 @router.post("/keys", status_code=201)
 def create_key(given: NewKey, who: Account, context: Context) -> CreatedKey:
+    """`400 confirmation_needed`: give `password` or `code` as well. The key expires."""
+    confirm(context.engine, context.keyring, who, given.password, given.code)
+    most_days = context.settings.api_key_days
     with context.engine.begin() as connection:
-        key_id, key = api_keys.create(connection, who, given.name, given.scopes, given.expires_at)
+        key_id, key = api_keys.create(connection, who, given.name, given.scopes, given.expires_at, most_days)
     return CreatedKey(id=key_id, key=key)
 
 

@@ -65,17 +65,14 @@ class SyncStarted(BaseModel):
 
 
 @router.get("/source-kinds")
-def list_kinds(who: Viewer) -> Page[KindShape]:
-    """What sources there can be, and their settings as JSON schema."""
+def list_kinds(who: Viewer, context: Context) -> Page[KindShape]:
+    """What sources there can be, and their settings as JSON schema, without those that name files of the server."""
     return Page(
         items=[
             KindShape(
-                kind=kind.name,
-                title=kind.title,
-                settings=kind.settings.model_json_schema(),
-                secrets=list(kind.secrets.model_fields),
+                kind=kind.name, title=kind.title, settings=source_kinds.schema(kind), secrets=list(kind.secrets.model_fields)
             )
-            for kind in source_kinds.kinds()
+            for kind in source_kinds.kinds(samples=context.settings.sample_sources)
         ]
     )
 
@@ -90,11 +87,20 @@ def list_sources(who: Viewer, context: Context) -> Page[SourceShape]:
 def add_source(given: NewSource, who: Administrator, context: Context) -> SourceShape:
     """The connection is tried first (`422 source_check_failed` says what the source said)."""
     _plain(given.name, *map(str, given.settings.values()))
-    _no_paths(given.settings)
+    kind = source_kinds.kind_of(given.kind, samples=context.settings.sample_sources)
+    source_kinds.refuse_server_paths(kind, given.settings)
     if given.kind in source_kinds.RUNS_ONCE:
         raise UsageError(f"{given.kind}: files come in by an upload (/api/v1/uploads), or by `archiver import`")
     source = sources.add(
-        context.engine, context.keyring, QuietContext(), given.kind, given.name, given.settings, given.secrets, who
+        context.engine,
+        context.keyring,
+        QuietContext(),
+        given.kind,
+        given.name,
+        given.settings,
+        given.secrets,
+        who,
+        hosts=context.settings.source_hosts,
     )
     context.keep_config()
     return SourceShape.model_validate(source)
@@ -107,11 +113,19 @@ def show_source(source_id: UUID, who: Viewer, context: Context) -> SourceShape:
 
 @router.patch("/sources/{source_id}")
 def change_source(source_id: UUID, given: SourceChange, who: Administrator, context: Context) -> SourceShape:
-    """It is due at once."""
+    """It is due at once. `400 secrets_needed`: it would talk to another server than before, so its secrets are needed again."""
     _plain(*map(str, given.settings.values()))
-    _no_paths(given.settings)
+    before = _load(context, source_id)
+    source_kinds.refuse_server_paths(source_kinds.kind_of(before.kind), given.settings)
     source = sources.edit(
-        context.engine, context.keyring, QuietContext(), _load(context, source_id), given.settings, given.secrets, who
+        context.engine,
+        context.keyring,
+        QuietContext(),
+        before,
+        given.settings,
+        given.secrets,
+        who,
+        hosts=context.settings.source_hosts,
     )
     context.keep_config()
     return SourceShape.model_validate(source)
@@ -191,7 +205,11 @@ def _plain(*values: str) -> None:
         raise UsageError("a NUL character can't be part of a name or a setting")
 
 
-def _no_paths(settings: dict[str, Any]) -> None:
-    """Whoever can reach the page is not somebody who may read the files of the server."""
-    if "paths" in settings:
-        raise UsageError("paths of the server can be named on the server itself only: `archiver source add files …`")
+def _time(value: str) -> datetime:
+    try:
+        found = datetime.fromisoformat(value)
+    except ValueError:
+        found = None
+    if found is None or found.tzinfo is None:
+        raise UsageError("cursor: not one that a page before this gave")
+    return found

@@ -16,13 +16,14 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel
 
-from archiver.api.auth import Administrator, Context, Viewer
+from archiver.api.auth import Administrator, Context, Viewer, still_may
 from archiver.api.context import ApiContext
 from archiver.api.page import Cursor, Limit, Page, decode_cursor, encode_cursor
 from archiver.errors import NotReady, UsageError
 from archiver.services import dead_letters, overview, runs
 from archiver.services.dead_letters import DeadLetter
 from archiver.services.overview import IndexState, Overview
+from archiver.services.principal import Right
 from archiver.services.runs import MailboxProgress, Progress
 
 router = APIRouter(tags=["system"])
@@ -76,7 +77,7 @@ async def watch_progress(
     request: Request,
     once: Annotated[bool, Query(description="One event, and the end.")] = False,
 ) -> StreamingResponse:
-    """Running cycles as server-sent events (`event: progress`), whenever something has changed."""
+    """Running cycles as server-sent events (`event: progress`), whenever something has changed; ends with the session."""
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     return StreamingResponse(_events(context, request, once=once), media_type="text/event-stream", headers=headers)
 
@@ -84,6 +85,8 @@ async def watch_progress(
 async def _events(context: ApiContext, request: Request, *, once: bool) -> AsyncIterator[bytes]:
     last, said_at = b"", 0.0
     while not context.stopping.is_set() and not await request.is_disconnected():
+        if not await run_in_threadpool(still_may, request, Right.VIEW):
+            return
         state = await run_in_threadpool(_progress, context)
         if state != last:
             yield b"event: progress\ndata: " + state + b"\n\n"

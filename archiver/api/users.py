@@ -111,7 +111,7 @@ def remove_user(user_id: UUID, who: Administrator, context: Context) -> None:
 
 @router.put("/users/{user_id}/password", status_code=204)
 def reset_password(user_id: UUID, given: NewPassword, who: Administrator, context: Context) -> None:
-    """Ends all their sessions."""
+    """Ends all their sessions, and revokes their API keys."""
     with context.engine.begin() as connection:
         user = users.load(connection, user_id)
         users.set_password(connection, who, user, given.new_password)

@@ -52,6 +52,7 @@ def demo(
     if size not in ("small", "medium", "large"):
         raise UsageError(f"--size {size}: expected small, medium or large")
     os.environ.setdefault("ARCHIVER_DATA", "data-demo")
+    os.environ["SAMPLE_SOURCES"] = "true"
     settings = load_settings()
     folder = DataFolder(settings.archiver_data)
     folder.prepare()

@@ -17,6 +17,7 @@ from archiver.cli.archive import OpenArchive, opened
 from archiver.cli.follow import follow_index, follow_run
 from archiver.cli.output import Json, console, messages, print_json
 from archiver.cli.sign_in import How, asker
+from archiver.config import load_settings
 from archiver.errors import UsageError
 from archiver.secrets import credentials_keyring
 from archiver.services import runs, source_access, source_kinds, source_rows, sources
@@ -84,10 +85,12 @@ def add(
     """Add a source. The connection is tried first; the import starts within a minute, or with `source sync`."""
     with opened("source") as archive:
         keyring = credentials_keyring(archive.settings)
+        source_kinds.kind_of(kind, samples=archive.settings.sample_sources)
         settings, secrets = _settings(set_), _secrets(secret)
         if sign_in:
             secrets = source_access.signed_in(kind, settings, secrets, asker(by))
-        source = sources.add(archive.engine, keyring, QuietContext(), kind, name, settings, secrets)
+        hosts = archive.settings.source_hosts
+        source = sources.add(archive.engine, keyring, QuietContext(), kind, name, settings, secrets, hosts=hosts)
         save_config(archive.engine, archive.archive)
     _tell(json, source, f"{source.name} was added.")
 
@@ -95,6 +98,7 @@ def add(
 @app.command("kinds")
 def kinds(json: Json = False) -> None:
     """The kinds of sources, with their settings and secrets."""
+    offered = source_kinds.kinds(samples=load_settings().sample_sources)
     if json:
         shapes = [
             {
@@ -103,10 +107,10 @@ def kinds(json: Json = False) -> None:
                 "settings": {name: field.description or "" for name, field in kind.settings.model_fields.items()},
                 "secrets": list(kind.secrets.model_fields),
             }
-            for kind in source_kinds.kinds()
+            for kind in offered
         ]
         return print_json({"kinds": shapes})
-    for kind in source_kinds.kinds():
+    for kind in offered:
         console.print(f"[bold]{kind.name}[/bold]  {kind.title}")
         table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2))
         for name, field in kind.settings.model_fields.items():
@@ -233,14 +237,16 @@ def edit(
     by: By = How.BROWSER,
     json: Json = False,
 ) -> None:
-    """Change settings or secrets. An empty value (KEY=) removes a setting; secrets that are not given stay."""
+    """Change settings or secrets. An empty value (KEY=) removes a setting; secrets that are not given stay, unless the source
+    moves to another server (host, port, TLS, an address): then they are needed again."""
     with opened("source") as archive:
         changes = {key: value or None for key, value in _settings(set_).items()}
         keyring = credentials_keyring(archive.settings)
         found, secrets = _find(archive, name), _secrets(secret)
         if sign_in:
             secrets = source_access.signed_in_again(keyring, found, changes, secrets, asker(by))
-        source = sources.edit(archive.engine, keyring, QuietContext(), found, changes, secrets)
+        hosts = archive.settings.source_hosts
+        source = sources.edit(archive.engine, keyring, QuietContext(), found, changes, secrets, hosts=hosts)
         save_config(archive.engine, archive.archive)
     _tell(json, source, f"{source.name} was changed.")
 

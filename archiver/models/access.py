@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 from sqlalchemy import DDL, BigInteger, CheckConstraint, ForeignKey, Identity, Index, event, func, text
+from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import Mapped, mapped_column
 
 from archiver.models.base import Base, Count, CreatedAt, Id, JsonObject, Texts, one_of
@@ -145,6 +147,8 @@ class Export(Base):
     created_at: Mapped[CreatedAt]
     finished_at: Mapped[datetime | None]
     expires_at: Mapped[datetime | None]
+    scope: Mapped[dict[str, Any] | None] = mapped_column(JSONB)
+    """The mailboxes that its owner could read when it was written (`mailboxes`; null for all)."""
 
     __table_args__ = (
         one_of("state", ExportState),

@@ -48,6 +48,8 @@ class Message(Base):
     first_run_id: Mapped[UUID | None]
     """The session that brought it, which is the run of the same id later; no foreign key, as the run is written at the end."""
     archived_at: Mapped[CreatedAt]
+    indexed_at: Mapped[datetime | None]
+    """When its document was last sent: a copy that came later is not in it."""
 
     __table_args__ = (
         sha256_length("sha256"),

@@ -8,7 +8,7 @@ import re
 import secrets
 from collections.abc import Collection
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 from sqlalchemy import Connection, Engine, text
@@ -22,12 +22,13 @@ from archiver.services.principal import SCOPE_RIGHTS, Principal, Right, Scope, r
 
 _FORM = re.compile(r"arc_([0-9a-f]{12})_([A-Za-z0-9_-]{43})")
 _USED_EVERY_SECONDS = 60
+_DEFAULT_DAYS = 365
 
 _RESOLVE = text("""
     SELECT k.id, k.key_hash, k.scopes, u.id AS user_id, u.email, u.role, u.may_read_all,
            k.last_used_at IS NULL OR k.last_used_at < now() - make_interval(secs => :every) AS stale
     FROM api_keys k JOIN users u ON u.id = k.user_id
-    WHERE k.prefix = :prefix AND k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > now())
+    WHERE k.prefix = :prefix AND k.revoked_at IS NULL AND coalesce(k.expires_at, k.created_at + interval '1 year') > now()
       AND u.disabled_at IS NULL""")
 _LISTED = text("""
     SELECT k.id, k.user_id, u.email, k.name, k.prefix, k.scopes, k.created_at, k.expires_at, k.last_used_at, k.revoked_at
@@ -50,9 +51,14 @@ class KeyRow:
 
 
 def create(
-    connection: Connection, who: Principal, name: str, scopes: Collection[Scope], expires_at: datetime | None
+    connection: Connection,
+    who: Principal,
+    name: str,
+    scopes: Collection[Scope],
+    expires_at: datetime | None,
+    most_days: int = _DEFAULT_DAYS,
 ) -> tuple[UUID, str]:
-    """The id and the key itself, which nobody can show again. It never can do more than its owner."""
+    """The id and the key itself, which nobody can show again. It never can do more than its owner, and it always expires."""
     assert who.user_id is not None
     name = re.sub(r"[\x00-\x1f\x7f]", " ", name).strip()[:100]
     if not name or not scopes:
@@ -60,8 +66,7 @@ def create(
     useless = [str(scope) for scope in scopes if not SCOPE_RIGHTS[scope] & who.rights]
     if useless:
         raise UsageError(f"your role does not give {', '.join(useless)}")
-    if expires_at is not None and (expires_at.tzinfo is None or expires_at <= datetime.now(UTC)):
-        raise UsageError("expires_at: a time in the future, with its zone")
+    expires_at = _expiry(expires_at, most_days)
     key_id, prefix = uuid7(), secrets.token_hex(6)
     key = f"arc_{prefix}_{secrets.token_urlsafe(32)}"
     values = {"id": key_id, "user_id": who.user_id, "name": name, "prefix": prefix, "hash": _hash(key)}
@@ -75,6 +80,17 @@ def create(
     )
     audit.record(connection, who, "key.created", "key", key_id, name=name, prefix=prefix, scopes=chosen, expires_at=expires_at)
     return key_id, key
+
+
+def _expiry(given: datetime | None, most_days: int) -> datetime:
+    now = datetime.now(UTC)
+    if given is None:
+        return now + timedelta(days=min(_DEFAULT_DAYS, most_days))
+    if given.tzinfo is None or given <= now:
+        raise UsageError("expires_at: a time in the future, with its zone")
+    if given > now + timedelta(days=most_days, minutes=5):
+        raise UsageError(f"expires_at: at most {most_days} days from now (API_KEY_DAYS)")
+    return given
 
 
 def resolve(engine: Engine, key: str) -> Principal | None:
@@ -109,6 +125,13 @@ def revoke(connection: Connection, who: Principal, key_id: UUID) -> None:
     if not done.rowcount:
         raise NotFound(f"there is no key {key_id}")
     audit.record(connection, who, "key.revoked", "key", key_id)
+
+
+def revoke_all(connection: Connection, who: Principal, user_id: UUID) -> None:
+    """Those of one user."""
+    statement = text("UPDATE api_keys SET revoked_at = now() WHERE user_id = :id AND revoked_at IS NULL RETURNING id")
+    for key_id in connection.execute(statement, {"id": user_id}).scalars().all():
+        audit.record(connection, who, "key.revoked", "key", key_id)
 
 
 def _hash(key: str) -> bytes:

@@ -17,7 +17,7 @@ from archiver.errors import ArchiverError, Conflict, NotAllowed, NotFound
 from archiver.models.ids import uuid7
 from archiver.models.states import ExportState
 from archiver.services import audit, users
-from archiver.services.access import scope_of
+from archiver.services.access import Scope, scope_of
 from archiver.services.export import export
 from archiver.services.principal import Principal, rights_of
 from archiver.services.search import open_search
@@ -97,8 +97,20 @@ def finished_file(engine: Engine, settings: Settings, who: Principal, export_id:
         path = path_of(settings, item)
         if item.state is not ExportState.DONE or not path.exists():
             raise Conflict(f"this export is {item.state if path.exists() or item.state is not ExportState.DONE else 'expired'}")
+        _check_scope(connection, who, export_id)
         audit.record(connection, who, "export.downloaded", "export", export_id)
     return item, path
+
+
+def _check_scope(connection: Connection, who: Principal, export_id: UUID) -> None:
+    """What was taken from them since it was written is not given out any more."""
+    written = connection.execute(text("SELECT scope FROM exports WHERE id = :id"), {"id": export_id}).scalar()
+    now = scope_of(connection, who)
+    if now.mailboxes is None:
+        return
+    then = None if written is None else written["mailboxes"]
+    if then is None or not {UUID(one) for one in then} <= now.mailboxes:
+        raise Conflict("this export holds mail that you may not read any more: request a new one")
 
 
 def remove(connection: Connection, settings: Settings, who: Principal, export_id: UUID) -> None:
@@ -138,6 +150,7 @@ def _run(engine: Engine, archive: Archive, settings: Settings, export_id: UUID) 
     try:
         with engine.connect() as connection:
             scope = scope_of(connection, _owner(connection, item))
+        _note_scope(engine, item, scope)
         mailbox, query = item.selection.get("mailbox_id"), item.selection.get("query")
         ids = open_search(settings, engine).message_ids(query, scope) if query else None
         done = export(engine, archive, path, item.format, UUID(mailbox) if mailbox else None, ids, scope)
@@ -157,6 +170,15 @@ def _owner(connection: Connection, item: Export) -> Principal:
     if user.disabled_at is not None:
         raise NotAllowed("the one who asked for it is disabled")
     return Principal(user.email, user.role, rights_of(user.role), user.id, user.may_read_all)
+
+
+def _note_scope(engine: Engine, item: Export, scope: Scope) -> None:
+    mailbox = item.selection.get("mailbox_id")
+    narrowed = scope.narrowed(UUID(mailbox) if mailbox else None).mailboxes
+    noted = {"mailboxes": None if narrowed is None else [str(one) for one in sorted(narrowed)]}
+    with engine.begin() as connection:
+        values = {"id": item.id, "scope": json_text(noted)}
+        connection.execute(text("UPDATE exports SET scope = CAST(:scope AS jsonb) WHERE id = :id"), values)
 
 
 def _finish(

@@ -25,7 +25,7 @@ from archiver.config import Settings
 from archiver.errors import Conflict, NotAllowed, NotReady, NotSignedIn, UsageError, WrongKey
 from archiver.models.states import Role
 from archiver.secrets import Keyring
-from archiver.services import users
+from archiver.services import api_keys, users
 from archiver.services.principal import Principal
 from archiver.services.sessions import NewSession
 from archiver.services.sign_in import open_session
@@ -188,7 +188,12 @@ def sign_in(
 
     The last value: something about the user has changed.
     """
-    role, subject = role_of(settings, claims), f"{claims['iss']}|{claims['sub']}"
+    subject = f"{claims['iss']}|{claims['sub']}"
+    try:
+        role = role_of(settings, claims)
+    except NotAllowed:
+        _shut_out(engine, who, subject)
+        raise
     if claims.get("email_verified") is not True or not claims.get("email"):
         raise NotAllowed("the provider does not say that your address is verified")
     with engine.begin() as connection:
@@ -207,9 +212,23 @@ def sign_in(
         return user, open_session(connection, settings, user, acting, user_agent, "oidc"), changed
 
 
+def _shut_out(engine: Engine, who: Principal, subject: str) -> None:
+    """Whoever has no role any more keeps neither sessions nor the right to read everything, nor keys."""
+    with engine.begin() as connection:
+        known = connection.execute(text("SELECT id FROM users WHERE oidc_subject = :subject"), {"subject": subject}).scalar()
+        if known is not None:
+            user = users.load(connection, known)
+            users.end_sign_ins(connection, user.id)
+            api_keys.revoke_all(connection, who, user.id)
+            users.change(connection, who, user, may_read_all=False)
+
+
 def _link_or_add(connection: Connection, who: Principal, claims: dict[str, Any], subject: str, role: Role) -> User:
     email = users.clean_email(str(claims["email"]))
     known = users.by_email(connection, email)
+    if known is not None and known.email != email:
+        # equal but for letter case: which of both the provider means can't be known
+        raise NotAllowed(f"your address is known here as {known.email}: an administrator has to make them the same")
     if known is None:
         name = str(claims.get("name") or "") or None
         return users.add(connection, who, email, role=role, name=name, oidc_subject=subject)

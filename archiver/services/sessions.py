@@ -83,14 +83,14 @@ def start(
     return session
 
 
-def resolve(engine: Engine, settings: Settings, token: str) -> Principal | None:
-    """Who this token belongs to; None when it does not count (any more)."""
+def resolve(engine: Engine, settings: Settings, token: str, *, seen: bool = True) -> Principal | None:
+    """Who this token belongs to; None when it does not count (any more). `seen`: this is a sign of life."""
     values = {"hash": token_hash(token), "idle": settings.session_idle_minutes, "every": _SEEN_EVERY_SECONDS}
     with autocommit(engine) as connection:
         row = connection.execute(_RESOLVE, values).first()
         if row is None:
             return None
-        if row.stale:
+        if row.stale and seen:
             connection.execute(text("UPDATE sessions SET last_seen_at = now() WHERE id = :id"), {"id": row.id})
     role = Role(row.role)
     return Principal(row.email, role, rights_of(role), row.user_id, row.may_read_all, session_id=row.id)

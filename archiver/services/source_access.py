@@ -14,6 +14,7 @@ from sqlalchemy import Engine, text
 from archiver.errors import ArchiverError, UsageError
 from archiver.secrets import Keyring
 from archiver.services.quiet_context import QuietContext
+from archiver.services.source_destinations import moved_settings, secrets_to_keep
 from archiver.services.source_kinds import kind_of, validate
 from archiver.services.source_rows import Source
 from connectors.base import Connector, Context
@@ -35,6 +36,17 @@ def seal_secrets(keyring: Keyring, source_id: UUID, secrets: BaseModel) -> bytes
 
 def unseal(keyring: Keyring, source: Source) -> dict[str, str]:
     return dict(orjson.loads(keyring.unseal(source.credentials, source.id.bytes))) if source.credentials else {}
+
+
+def validate_change(
+    keyring: Keyring, source: Source, settings: Mapping[str, Any], given: Mapping[str, str]
+) -> tuple[BaseModel, BaseModel]:
+    """The settings and secrets of a source after a change. Raises SecretsNeeded when stored ones would go to another server."""
+    kind, stored = kind_of(source.kind), unseal(keyring, source)
+    merged = {name: value for name, value in {**source.settings, **settings}.items() if value is not None}
+    checked, _ = validate(kind, merged, {**stored, **given})
+    kept = secrets_to_keep(stored, given, moved_settings(kind, source.settings, checked))
+    return validate(kind, merged, {**kept, **given})
 
 
 def open_source(source: Source, keyring: Keyring, context: Context) -> Connector:
@@ -103,9 +115,10 @@ def signed_in_again(
     secrets: Mapping[str, Any],
     ask: Callable[[SignIn], dict[str, str]],
 ) -> dict[str, str]:
-    """The same for a source that is there: stored values count where none are given."""
+    """The same for a source that is there: stored values count where none are given, unless it moves to another server."""
     merged = {name: value for name, value in {**source.settings, **settings}.items() if value is not None}
-    return signed_in(source.kind, merged, {**unseal(keyring, source), **secrets}, ask)
+    moved = moved_settings(kind_of(source.kind), source.settings, kind_of(source.kind).settings.model_validate(merged))
+    return signed_in(source.kind, merged, {**({} if moved else unseal(keyring, source)), **secrets}, ask)
 
 
 def save_credentials(engine: Engine, keyring: Keyring, source: Source, credentials: Mapping[str, Any]) -> None:

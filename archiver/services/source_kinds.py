@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from pathlib import PurePath
+from typing import Any, get_args
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from archiver.config import check_schedule
 from archiver.errors import UsageError
@@ -15,14 +16,63 @@ WATCHED = frozenset(kind.name for kind in KINDS.values() if kind.watches)
 RUNS_ONCE = frozenset(kind.name for kind in KINDS.values() if kind.runs_once)
 
 
-def kinds() -> list[Kind]:
-    return list(KINDS.values())
+def kinds(*, samples: bool = True) -> list[Kind]:
+    """All of them, or without those whose mail is made up."""
+    return [kind for kind in KINDS.values() if samples or not kind.is_sample]
 
 
-def kind_of(name: str) -> Kind:
-    if name not in KINDS:
-        raise UsageError(f"there is no kind of source called {name!r}; there are: {', '.join(KINDS)}")
-    return KINDS[name]
+def kind_of(name: str, *, samples: bool = True) -> Kind:
+    found = {kind.name: kind for kind in kinds(samples=samples)}
+    if name not in found:
+        raise UsageError(f"there is no kind of source called {name!r}; there are: {', '.join(found)}")
+    return found[name]
+
+
+def server_paths(kind: Kind) -> frozenset[str]:
+    """The settings that name files of this server, found by their type."""
+    return frozenset(name for name, info in kind.settings.model_fields.items() if _holds_path(info.annotation))
+
+
+def refuse_server_paths(kind: Kind, settings: Mapping[str, Any]) -> None:
+    """A client of the page or the API may not name files of the server: their content would be sent to a host of its choice."""
+    named = sorted(name for name in server_paths(kind) if _names_path(kind, name, settings.get(name)))
+    if named:
+        raise UsageError(
+            f"{', '.join(named)}: files of the server can be named on the server itself only (`archiver source`);"
+            " give their content instead, or upload them"
+        )
+
+
+def schema(kind: Kind) -> dict[str, Any]:
+    """The settings as JSON schema, without those that name files of the server."""
+    full, hidden = kind.settings.model_json_schema(), server_paths(kind)
+    shown = {name: value for name, value in full["properties"].items() if name not in hidden}
+    return {**full, "properties": shown, "required": [name for name in full.get("required", ()) if name in shown]}
+
+
+def _names_path(kind: Kind, name: str, given: Any) -> bool:
+    if given is None:
+        return False
+    try:
+        return _is_path(TypeAdapter(kind.settings.model_fields[name].rebuild_annotation()).validate_python(given))
+    except ValidationError:
+        return True
+
+
+def _is_path(value: Any) -> bool:
+    if isinstance(value, BaseModel):
+        return any(_is_path(one) for _, one in value)
+    if isinstance(value, Mapping):
+        return any(map(_is_path, value.values()))
+    return any(map(_is_path, value)) if isinstance(value, tuple | list | set | frozenset) else isinstance(value, PurePath)
+
+
+def _holds_path(annotation: Any) -> bool:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return any(_holds_path(info.annotation) for info in annotation.model_fields.values())
+    if isinstance(annotation, type) and issubclass(annotation, PurePath):
+        return True
+    return any(_holds_path(argument) for argument in get_args(annotation))
 
 
 def validate(kind: Kind, settings: Mapping[str, Any], secrets: Mapping[str, Any]) -> tuple[BaseModel, BaseModel]:

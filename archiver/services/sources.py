@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -20,7 +20,8 @@ from archiver.queue.jobs import ContinuousSync, InitialImport, Job
 from archiver.secrets import Keyring
 from archiver.services import audit
 from archiver.services.principal import LOCAL_OPERATOR, Principal
-from archiver.services.source_access import check, seal_secrets, unseal
+from archiver.services.source_access import check, seal_secrets, validate_change
+from archiver.services.source_destinations import check_hosts
 from archiver.services.source_kinds import RUNS_ONCE, kind_of, validate
 from archiver.services.source_rows import Source, load
 from archiver.sync import cycle, imports, outbox, sessions
@@ -42,12 +43,18 @@ def add(
     settings: Mapping[str, Any],
     secrets: Mapping[str, Any],
     who: Principal = LOCAL_OPERATOR,
+    *,
+    hosts: Sequence[str] = (),
 ) -> Source:
-    """Checks first, then keeps it; its first import starts at the next tick, or by `sync_now`."""
+    """Checks first, then keeps it; with `hosts`, only these servers are allowed.
+
+    Its first import starts at the next tick, or by `sync_now`.
+    """
     chosen, source_id = kind_of(kind), uuid7()
     if not name.strip():
         raise UsageError("a source needs a name")
     checked, sealed = validate(chosen, settings, secrets)
+    check_hosts(checked, hosts, who)
     kept = checked.model_dump(mode="json", exclude_defaults=True)
     credentials = seal_secrets(keyring, source_id, sealed)
     draft = Source(source_id, kind, name.strip(), SourceStatus.PENDING, None, kept, credentials, None, 0, None, None, None)
@@ -91,14 +98,16 @@ def edit(
     settings: Mapping[str, Any],
     secrets: Mapping[str, Any],
     who: Principal = LOCAL_OPERATOR,
+    *,
+    hosts: Sequence[str] = (),
 ) -> Source:
-    """Given values replace stored ones; None removes a setting; a blank secret keeps the stored one. It is due at once."""
-    kind = kind_of(source.kind)
-    if kind.runs_once:
+    """Given values replace stored ones; None removes a setting; a blank secret keeps the stored one, unless the source moves
+    to another server. It is due at once."""
+    if kind_of(source.kind).runs_once:
         raise UsageError(f"{source.name} reads files once, as each import says: start another import instead")
-    merged = {name: value for name, value in {**source.settings, **settings}.items() if value is not None}
     given = {name: value for name, value in secrets.items() if value}
-    checked, sealed = validate(kind, merged, {**unseal(keyring, source), **given})
+    checked, sealed = validate_change(keyring, source, settings, given)
+    check_hosts(checked, hosts, who)
     kept = checked.model_dump(mode="json", exclude_defaults=True)
     credentials = seal_secrets(keyring, source.id, sealed)
     changed = Source(

@@ -1,14 +1,17 @@
-"""Pauses after failed sign-ins, by account and by client address. They are the same whether or not there is such an account."""
+"""Pauses after failed sign-ins, by account and by client address, or by known device.
+
+They are the same whether or not there is such an account.
+"""
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address, ip_network
 
 from sqlalchemy import Engine, text
 
 from archiver.errors import TooMany
+from archiver.services.devices import account_digest
 
 # A try is counted before it is made, so that many at once are not free. One that comes during a pause changes nothing.
 _TAKE = text("""
@@ -40,17 +43,23 @@ class Throttle:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def take(self, account: str, client_address: str | None) -> None:
-        """Before a try. Raises TooMany during a pause."""
+    def take(self, account: str, client_address: str | None, device: str | None = None) -> None:
+        """Before a try. Raises TooMany during a pause. A known device has pauses of its own, whatever its address is."""
+        if device is not None:
+            self._take(f"device:{device}", _ACCOUNT)
+            return
         self._take(_address_key(client_address), _ADDRESS)
         self._take(_account_key(account), _ACCOUNT)
 
     def take_address(self, client_address: str | None) -> None:
         self._take(_address_key(client_address), _ADDRESS)
 
-    def succeeded(self, account: str, client_address: str | None) -> None:
+    def succeeded(self, account: str, client_address: str | None, device: str | None = None) -> None:
         """The account starts anew. The address gets one back only: one good account is no licence to try others."""
         with self._engine.begin() as connection:
+            if device is not None:
+                connection.execute(_FORGET, {"key": f"device:{device}"})
+                return
             connection.execute(_FORGET, {"key": _account_key(account)})
             connection.execute(_GIVE_BACK, {"key": _address_key(client_address)})
             connection.execute(_TIDY)
@@ -64,7 +73,7 @@ class Throttle:
 
 
 def _account_key(account: str) -> str:
-    return "account:" + hashlib.sha256(account.strip().lower().encode("utf-8", "replace")).hexdigest()
+    return "account:" + account_digest(account)
 
 
 def _address_key(client_address: str | None) -> str:

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, text
 
 from archiver.errors import Conflict, UsageError
 from archiver.secrets import Keyring
-from archiver.services import audit
+from archiver.services import audit, users
 from archiver.services.principal import Principal
 
 _STEP_SECONDS = 30
@@ -55,7 +55,7 @@ def begin(connection: Connection, keyring: Keyring, who: Principal) -> dict[str,
 
 
 def confirm(connection: Connection, keyring: Keyring, who: Principal, code: str) -> list[str]:
-    """Turns it on. The recovery codes are shown once."""
+    """Turns it on, and ends all other sessions, which began without it. The recovery codes are shown once."""
     assert who.user_id is not None
     row = connection.execute(
         text("SELECT totp_secret FROM users WHERE id = :id AND totp_confirmed_at IS NULL FOR UPDATE"), {"id": who.user_id}
@@ -70,6 +70,7 @@ def confirm(connection: Connection, keyring: Keyring, who: Principal, code: str)
         text("UPDATE users SET totp_confirmed_at = now(), recovery_code_hashes = :hashes WHERE id = :id"),
         {"id": who.user_id, "hashes": [_recovery_hash(one) for one in codes]},
     )
+    users.end_sign_ins(connection, who.user_id, who.session_id)
     audit.record(connection, who, "user.totp_enabled", "user", who.user_id)
     return codes
 

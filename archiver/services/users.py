@@ -15,7 +15,7 @@ from archiver.db import json_text
 from archiver.errors import Conflict, NotFound, UsageError
 from archiver.models.ids import uuid7
 from archiver.models.states import Role
-from archiver.services import audit, passwords
+from archiver.services import api_keys, audit, passwords
 from archiver.services.principal import Principal
 
 _ADDRESS = re.compile(r"[^\s@\x00-\x1f\x7f<>\"',;]{1,64}@[^\s@\x00-\x1f\x7f<>\"',;]{1,253}")
@@ -53,9 +53,14 @@ def _user(row: Row[Any]) -> User:
 
 def clean_email(email: str) -> str:
     email = email.strip()
-    if not _ADDRESS.fullmatch(email) or len(email) > 254:
+    if not _ADDRESS.fullmatch(email) or len(email) > 254 or _is_disguised(email):
         raise UsageError(f"{email[:100]!r} is not an email address")
     return email
+
+
+def _is_disguised(email: str) -> bool:
+    """A character that turns into an ASCII one in lower case (the Kelvin sign, for one): addresses are compared that way."""
+    return any(not char.isascii() and any(one.isascii() for one in char.lower()) for char in email)
 
 
 def load(connection: Connection, user_id: UUID) -> User:
@@ -152,7 +157,9 @@ def change(
     disabled: bool | None = None,
     address_verified: bool | None = None,
 ) -> User:
-    """What is None stays. The right to read everything is a change of its own in the audit log."""
+    """What is None stays, but a change of role takes the right to read everything away. It has its own audit entries."""
+    if role is not None and role is not user.role and may_read_all is None and user.may_read_all:
+        may_read_all = False
     if (role not in (None, Role.ADMINISTRATOR) or disabled) and user.role is Role.ADMINISTRATOR and not user.disabled_at:
         _keep_one_administrator(connection, user)
     connection.execute(
@@ -204,7 +211,7 @@ def remove(connection: Connection, who: Principal, user: User) -> None:
 def set_password(
     connection: Connection, who: Principal, user: User, password: str, *, keep_session: UUID | None = None
 ) -> None:
-    """Ends all other sign-ins of this user."""
+    """Ends all other sign-ins of this user. One that somebody else sets revokes their API keys, too."""
     passwords.check_new(password, user.email)
     connection.execute(
         text("UPDATE users SET password_hash = :hash WHERE id = :id"),
@@ -212,6 +219,8 @@ def set_password(
     )
     end_sign_ins(connection, user.id, keep_session)
     audit.record(connection, who, "user.password_changed", "user", user.id, email=user.email)
+    if who.user_id != user.id:
+        api_keys.revoke_all(connection, who, user.id)
 
 
 def end_sign_ins(connection: Connection, user_id: UUID, keep_session: UUID | None = None) -> None:

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from google.auth import crypt
 from pydantic import AfterValidator, ConfigDict, Field, SecretStr, model_validator
 
-from connectors.selection import SourceSettings, Strict, Texts
+from connectors.selection import Destination, SourceSettings, Strict, Texts
 
 TOKEN_URL = "https://oauth2.googleapis.com/token"  # noqa: S105
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -49,7 +49,9 @@ class GoogleSettings(SourceSettings):
         default=20, ge=1, description="what fetching one message costs (5 for a project older than May 2026)"
     )
     parallel: int = Field(default=8, ge=1, le=32, description="messages of one mailbox fetched at once")
-    gmail_url: Url = Field(default="https://gmail.googleapis.com", description="where the Gmail API is")
+    gmail_url: Annotated[Url, Destination.URL] = Field(
+        default="https://gmail.googleapis.com", description="where the Gmail API is"
+    )
 
 
 class WorkspaceSettings(GoogleSettings):
@@ -61,14 +63,18 @@ class WorkspaceSettings(GoogleSettings):
     units_in: Texts = Field(default=(), description="only users of these organisational units (/Sales) and those below")
     units_out: Texts = Field(default=(), description="no users of these organisational units and those below")
     customer: str = Field(default="my_customer", description="the customer id, for resellers")
-    directory_url: Url = Field(default="https://admin.googleapis.com", description="where the Admin SDK is")
+    directory_url: Annotated[Url, Destination.URL] = Field(
+        default="https://admin.googleapis.com", description="where the Admin SDK is"
+    )
 
 
 class GmailSettings(GoogleSettings):
     address: Address = Field(description="the account's address")
     client_id: str = Field(min_length=1, description="of an OAuth client of the type `Desktop app`")
-    auth_url: Url = Field(default="https://accounts.google.com/o/oauth2/v2/auth", description="where people sign in")
-    token_url: Url = Field(default=TOKEN_URL, description="where tokens are issued")
+    auth_url: Annotated[Url, Destination.URL] = Field(
+        default="https://accounts.google.com/o/oauth2/v2/auth", description="where people sign in"
+    )
+    token_url: Annotated[Url, Destination.URL] = Field(default=TOKEN_URL, description="where tokens are issued")
 
 
 @lru_cache(maxsize=64)

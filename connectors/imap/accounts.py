@@ -6,6 +6,7 @@ import csv
 import io
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from pydantic import SecretStr
 
@@ -39,18 +40,22 @@ def accounts(settings: ImapSettings, secrets: ImapSecrets) -> dict[str, Account]
 
 
 def _users(settings: ImapSettings) -> Iterable[tuple[str, str, str]]:
-    if settings.users_file is None:
+    text = settings.users_list or _text(settings.users_file)
+    if text is None:
         return [(user, "", "") for user in ((settings.user,) if settings.user else settings.users)]
-    try:
-        text = settings.users_file.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise Unavailable(f"the list of users {settings.users_file} can't be read: {_why(error)}") from error
     rows = [[cell.strip() for cell in row] for row in csv.reader(io.StringIO(text))]
     return [
         (row[0], row[1] if len(row) > 1 else "", row[2] if len(row) > 2 else "")
         for row in rows
         if row and row[0] and not row[0].startswith("#") and row[0].lower() != "user"
     ]
+
+
+def _text(users_file: Path | None) -> str | None:
+    try:
+        return users_file.read_text(encoding="utf-8-sig") if users_file else None
+    except (OSError, UnicodeDecodeError) as error:
+        raise Unavailable(f"the list of users {users_file} can't be read: {_why(error)}") from error
 
 
 def _address(settings: ImapSettings, user: str) -> str:

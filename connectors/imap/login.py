@@ -48,7 +48,7 @@ def connect(settings: ImapSettings, sink: Sink) -> Wire:
                 client.shutdown()
             raise
     except ssl.SSLCertVerificationError as error:
-        hint = "give its authority as ca_file, or set accept_invalid_certificate"
+        hint = "give its authority as ca or ca_file, or set accept_invalid_certificate"
         raise Unavailable(f"the certificate of {where} is not trusted: {error.verify_message} ({hint})") from error
     except (OSError, EOFError) as error:
         raise Unavailable(f"{where} can't be reached: {getattr(error, 'strerror', None) or error}") from error
@@ -151,9 +151,10 @@ def _ask_capabilities(wire: Wire) -> frozenset[str]:
 
 def _tls_context(settings: ImapSettings) -> ssl.SSLContext:
     try:
-        context = ssl.create_default_context(cafile=settings.ca_file)
-    except (OSError, ssl.SSLError) as error:
-        raise Unavailable(f"ca_file {settings.ca_file} can't be used: {getattr(error, 'strerror', None) or error}") from error
+        context = ssl.create_default_context(cafile=settings.ca_file, cadata=settings.ca)
+    except (OSError, ValueError) as error:
+        named = f"ca_file {settings.ca_file}" if settings.ca_file else "ca"
+        raise Unavailable(f"{named} can't be used: {getattr(error, 'strerror', None) or error}") from error
     if settings.accept_invalid_certificate:
         log.warning("the certificate of %s is not checked: anybody on the way can read along", settings.host)
         context.check_hostname = False

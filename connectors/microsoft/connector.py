@@ -113,11 +113,11 @@ class MicrosoftConnector:
 
 
 def open_organisation(settings: Microsoft365Settings, secrets: Microsoft365Secrets, context: Context) -> MicrosoftConnector:
-    line = Line(settings.ca_file, settings.requests_at_once)
+    line = Line(settings.ca_file, settings.requests_at_once, settings.ca)
     return MicrosoftConnector(settings, AppTokens(settings, secrets, line), line, context)
 
 
 def open_outlook(settings: OutlookSettings, secrets: OutlookSecrets, context: Context) -> MicrosoftConnector:
-    line = Line(settings.ca_file, settings.requests_at_once)
+    line = Line(settings.ca_file, settings.requests_at_once, settings.ca)
     tokens = SignedInTokens(settings, secrets.refresh_token.get_secret_value(), line, context)
     return MicrosoftConnector(settings, tokens, line, context)

@@ -21,16 +21,16 @@ _USER_AGENT = "archiver"
 
 
 @lru_cache(maxsize=8)
-def trust(ca_file: Path | None, changed_at: float) -> ssl.SSLContext:
+def trust(ca_file: Path | None, changed_at: float, ca: str | None = None) -> ssl.SSLContext:
     """Costly to make (the system's certificates are read), so all connections share one."""
-    return ssl.create_default_context(cafile=ca_file) if ca_file else httpx2.create_ssl_context()
+    return ssl.create_default_context(cafile=ca_file, cadata=ca) if ca_file or ca else httpx2.create_ssl_context()
 
 
 class Line:
     """Proxies are taken from the environment (HTTPS_PROXY, NO_PROXY), as everywhere."""
 
-    def __init__(self, ca_file: Path | None, at_once: int) -> None:
-        self._ca_file, self._at_once = ca_file, at_once
+    def __init__(self, ca_file: Path | None, at_once: int, ca: str | None = None) -> None:
+        self._ca_file, self._at_once, self._ca = ca_file, at_once, ca
         self._lock = threading.Lock()
         self._closed = threading.Event()
         self._client: httpx2.Client | None = None
@@ -106,9 +106,9 @@ class Line:
 
     def _trusted(self) -> ssl.SSLContext:
         try:
-            return trust(self._ca_file, self._ca_file.stat().st_mtime if self._ca_file else 0.0)
-        except (OSError, ssl.SSLError) as error:
-            raise Unavailable(f"the certificates in {self._ca_file} can't be read: {_why(error)}") from error
+            return trust(self._ca_file, self._ca_file.stat().st_mtime if self._ca_file else 0.0, self._ca)
+        except (OSError, ValueError) as error:
+            raise Unavailable(f"the certificates in {self._ca_file or 'ca'} can't be read: {_why(error)}") from error
 
     def _trace(self, event: str, info: Mapping[str, Any]) -> None:
         """Keeps the sockets in view, so that they can be shut down from outside."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Self
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
-from connectors.selection import SourceSettings, Strict, Texts
+from connectors.selection import Destination, LongText, SourceSettings, Strict, Texts
 
 
 class Cloud(StrEnum):
@@ -49,15 +50,33 @@ class GraphSettings(SourceSettings):
     """What both kinds have in common."""
 
     client_id: Name = Field(description="the app registration's Application (client) ID")
-    cloud: Cloud = Field(default=Cloud.GLOBAL, description="global, us-government, us-dod or china")
-    authority: Https | None = Field(default=None, description="where tokens come from, instead of the cloud's own address")
-    graph: Https | None = Field(default=None, description="where Microsoft Graph is, instead of the cloud's own address")
-    ca_file: Path | None = Field(default=None, description="certificates to trust instead of the system's (PEM)")
+    cloud: Annotated[Cloud, Destination.ROUTE] = Field(
+        default=Cloud.GLOBAL, description="global, us-government, us-dod or china"
+    )
+    authority: Annotated[Https | None, Destination.URL] = Field(
+        default=None, description="where tokens come from, instead of the cloud's own address"
+    )
+    graph: Annotated[Https | None, Destination.URL] = Field(
+        default=None, description="where Microsoft Graph is, instead of the cloud's own address"
+    )
+    ca: Annotated[LongText | None, Destination.ROUTE] = Field(
+        default=None, description="certificates to trust instead of the system's (PEM)"
+    )
+    ca_file: Annotated[Path | None, Destination.ROUTE] = Field(default=None, description="the same as a file of the server")
     include_hidden: bool = Field(default=False, description="hidden folders too")
     requests_per_minute: int = Field(
         default=1000, ge=1, description="what Microsoft allows for one mailbox (10,000 in ten minutes)"
     )
     requests_at_once: int = Field(default=4, ge=1, le=4, description="what Microsoft allows for one mailbox")
+
+    def hosts(self) -> tuple[str, ...]:
+        return tuple(urlsplit(url).hostname or "" for url in (self.authority_url, self.graph_url))
+
+    @model_validator(mode="after")
+    def _certificates_once(self) -> Self:
+        if self.ca and self.ca_file:
+            raise ValueError("give the certificates once: either ca or ca_file")
+        return self
 
     @property
     def authority_url(self) -> str:

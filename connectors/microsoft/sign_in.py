@@ -21,7 +21,7 @@ class OutlookSignIn:
 
     def __init__(self, settings: OutlookSettings, _: OutlookSecrets) -> None:
         self._settings = settings
-        self._line = Line(settings.ca_file, 1)
+        self._line = Line(settings.ca_file, 1, settings.ca)
         self._flow: dict[str, Any] = {}
 
     def in_browser(self, redirect_uri: str) -> str:

@@ -49,7 +49,8 @@ class Archiver:
         self.data, self.port = data, free_port()
         own = {name.upper() for name in Settings.model_fields}
         clean = {name: value for name, value in os.environ.items() if name not in own}
-        self.environment = {**clean, "ARCHIVER_DATA": str(data), "ARCHIVER_PORT": str(self.port), **variables}
+        own_values = {"ARCHIVER_DATA": str(data), "ARCHIVER_PORT": str(self.port), "SAMPLE_SOURCES": "true"}
+        self.environment = {**clean, **own_values, **variables}
         self.process: subprocess.Popen[str] | None = None
         self.log = data.with_suffix(".log")
 

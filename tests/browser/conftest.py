@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from collections.abc import Iterator
@@ -74,6 +75,19 @@ class Site:
     def add_source(self, name: str, **settings: Any) -> str:
         given = {"kind": "fake", "name": name, "settings": settings, "secrets": {}}
         source = self.sources[name] = str(self.ask("POST", "/sources", json=given)["id"])
+        self.ask("POST", f"/sources/{source}/sync")
+        return source
+
+    def add_held_source(self, name: str, hold: Path, **settings: Any) -> str:
+        """One that gives no mail while this file exists: only the command line may name files of the server."""
+        given = {"kind": "fake", "name": name, "settings": {**settings, "mailboxes": 0}, "secrets": {}}
+        source = self.sources[name] = str(self.ask("POST", "/sources", json=given)["id"])
+        self.ask("POST", f"/sources/{source}/pause")
+        held = f"trouble={json.dumps({'hold_path': str(hold)})}"
+        mailboxes = f"mailboxes={settings['mailboxes']}"
+        edited = self.archiver.command("source", "edit", name, "--set", held, "--set", mailboxes)
+        assert edited.returncode == 0, edited.stderr
+        self.ask("POST", f"/sources/{source}/resume")
         self.ask("POST", f"/sources/{source}/sync")
         return source
 

@@ -96,7 +96,7 @@ def test_pause_resume_sync_and_removal_by_name(page: Page, site: Site) -> None:
 def test_progress_moves_by_itself(page: Page, site: Site, tmp_path: Path) -> None:
     hold = tmp_path / "hold"
     hold.touch()
-    source = site.add_source("Slow", mailboxes=2, messages_per_mailbox=20, seed=78, trouble={"hold_path": str(hold)})
+    source = site.add_held_source("Slow", hold, mailboxes=2, messages_per_mailbox=20, seed=78)
     page.goto(f"/sources/{source}")
     expect(page.locator(".live")).to_be_visible(timeout=90_000)
     expect(page.locator(".live-boxes tr")).to_have_count(2, timeout=60_000)
@@ -111,7 +111,7 @@ def test_progress_moves_by_itself(page: Page, site: Site, tmp_path: Path) -> Non
 def test_a_cycle_that_ends_before_the_first_event_is_seen_to_end(page: Page, site: Site, tmp_path: Path) -> None:
     hold = tmp_path / "hold"
     hold.touch()
-    source = site.add_source("Soon over", mailboxes=1, messages_per_mailbox=5, seed=79, trouble={"hold_path": str(hold)})
+    source = site.add_held_source("Soon over", hold, mailboxes=1, messages_per_mailbox=5, seed=79)
     eventually(lambda: site.ask("GET", "/runs/running")["items"], 60, "a cycle that runs")
     held: list[Route] = []
     page.route("**/api/v1/progress", lambda route: held.append(route) if hold.exists() else route.continue_())

@@ -126,7 +126,7 @@ def test_every_variable_is_one_that_the_program_reads(compose: dict[str, Any]) -
 def test_every_setting_can_be_given_to_the_containers(compose: dict[str, Any]) -> None:
     """What is fixed inside the image or makes no sense there is named here, so that a new setting is not forgotten."""
     given = set(compose["services"]["web"]["environment"])
-    fixed = {"ARCHIVER_DATA", "ARCHIVER_HOST", "ARCHIVER_PORT", "INDEXING_PROCESSES", "DATABASE_OWNER_URL"}
+    fixed = {"ARCHIVER_DATA", "ARCHIVER_HOST", "ARCHIVER_PORT", "INDEXING_PROCESSES", "DATABASE_OWNER_URL", "SAMPLE_SOURCES"}
     assert {name.upper() for name in Settings.model_fields} == given | fixed
 
 

@@ -7,7 +7,15 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from archiver.api.auth import Anybody, Context, drop_session_cookie, session_cookie, set_session_cookie
+from archiver.api.auth import (
+    Anybody,
+    Context,
+    device_cookie,
+    drop_session_cookie,
+    session_cookie,
+    set_device_cookie,
+    set_session_cookie,
+)
 from archiver.api.context import ApiContext
 from archiver.errors import ArchiverError, TooMany
 from archiver.services import first_start
@@ -72,7 +80,8 @@ def _enter(
     request: Request, context: ApiContext, who: Principal, email: str, password: str, code: str | None, next_path: str
 ) -> Response:
     agent = request.headers.get("User-Agent")
-    attempt = Attempt(email, password, code, who.client_address, agent, who.request_id, session_cookie(request))
+    held = session_cookie(request), device_cookie(request)
+    attempt = Attempt(email, password, code, who.client_address, agent, who.request_id, *held)
     t = texts_of(request)
     oidc = context.settings.oidc_issuer is not None
     again: dict[str, Any] = {"next": next_path, "email": email, "code_needed": False, "oidc": oidc}
@@ -88,6 +97,7 @@ def _enter(
         return rendered(request, t, "sign_in.html", 401, **{**again, "code_needed": code is not None}, error=t("door.wrong"))
     response = see(next_path)
     set_session_cookie(request, response, session.token)
+    set_device_cookie(request, response, email)
     return response
 
 

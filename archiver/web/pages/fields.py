@@ -21,7 +21,7 @@ class FormField:
     title: str
     hint: str
     kind: str
-    """text, number, check, choice, lines, secret"""
+    """text, number, check, choice, lines, document, secret"""
     value: Any
     required: bool
     choices: tuple[str, ...] = ()
@@ -82,6 +82,8 @@ def _common(settings: type[BaseModel]) -> frozenset[str]:
 def _shape(annotation: Any) -> tuple[str, tuple[str, ...]] | None:
     origin = get_origin(annotation)
     if origin is Annotated:
+        if any(type(mark).__name__ == "Multiline" for mark in get_args(annotation)[1:]):
+            return "document", ()
         return _shape(get_args(annotation)[0])
     if origin in (Union, types.UnionType):
         inner = [one for one in get_args(annotation) if one is not type(None)]

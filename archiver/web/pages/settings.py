@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -14,13 +15,16 @@ from archiver.errors import ArchiverError, UsageError
 from archiver.models.states import Role
 from archiver.services import api_keys, audit, grants, sessions, totp, users
 from archiver.services.principal import Right, Scope
-from archiver.services.sign_in import confirm_password
+from archiver.services.sign_in import confirm, confirm_password
+from archiver.services.users import User
 from archiver.web.catalogue import languages
 from archiver.web.pages.base import Form, Posted, View, Viewed, see
 
 router = APIRouter(include_in_schema=False)
 
 _ENTRIES = 100
+_CODE = re.compile(r"\d{3} ?\d{3}|[a-z2-7]{4}(-[a-z2-7]{4}){3}")
+"""Of an authenticator, or for recovery."""
 
 
 @router.get("/settings")
@@ -78,11 +82,13 @@ def second_factor(view: Posted, given: Form) -> Response:
             with context.engine.begin() as connection:
                 codes = totp.confirm(connection, context.keyring, view.who, given.get("code", "").strip()[:10])
             return _profile(view, recovery_codes=codes)
-        user = confirm_password(context.engine, view.who, given.get("password", ""))
-        with context.engine.begin() as connection:
-            if given.get("do") == "disable":
+        if given.get("do") == "disable":
+            user = _confirmed(view, given)
+            with context.engine.begin() as connection:
                 totp.disable(connection, view.who, user.id)
-                return see("/settings")
+            return see("/settings")
+        confirm_password(context.engine, view.who, given.get("password", ""))
+        with context.engine.begin() as connection:
             begun = totp.begin(connection, context.keyring, view.who)
     except ArchiverError as error:
         return _profile(view, 400, error=str(error))
@@ -104,6 +110,14 @@ def keys_page(view: Viewed) -> Response:
     return _keys(view)
 
 
+def _confirmed(view: View, given: dict[str, str]) -> User:
+    """By the password, or by a code typed in its place."""
+    typed = given.get("password", "").strip()
+    is_code = view.user.totp_confirmed_at is not None and _CODE.fullmatch(typed) is not None
+    password, code = (None, typed) if is_code else (given.get("password"), None)
+    return confirm(view.context.engine, view.context.keyring, view.who, password, code)
+
+
 def _keys(view: View, status: int = 200, **more: Any) -> Response:
     with view.context.reading() as connection:
         found = api_keys.listed(connection, view.who.user_id)
@@ -114,17 +128,23 @@ def _keys(view: View, status: int = 200, **more: Any) -> Response:
 @router.post("/settings/keys")
 def change_keys(view: Posted, given: Form) -> Response:
     try:
+        if given.get("do") != "revoke":
+            return _keys(view, 201, new_key=_new_key(view, given))
         with view.context.engine.begin() as connection:
-            if given.get("do") == "revoke":
-                api_keys.revoke(connection, view.who, _id(given))
-                return see("/settings/keys")
-            scopes = [scope for scope in Scope if given.get(f"scope.{scope.value}") == "on"]
-            days = int(given["days"]) if given.get("days", "").isdigit() else 0
-            until = datetime.now(UTC) + timedelta(days=min(days, 3650)) if days else None
-            _, key = api_keys.create(connection, view.who, given.get("name", ""), scopes, until)
+            api_keys.revoke(connection, view.who, _id(given))
     except ArchiverError as error:
         return _keys(view, 400, error=str(error))
-    return _keys(view, 201, new_key=key)
+    return see("/settings/keys")
+
+
+def _new_key(view: View, given: dict[str, str]) -> str:
+    _confirmed(view, given)
+    scopes = [scope for scope in Scope if given.get(f"scope.{scope.value}") == "on"]
+    days = int(given["days"]) if given.get("days", "").isdigit() and len(given["days"]) < 6 else 0
+    until = datetime.now(UTC) + timedelta(days=days) if days else None
+    with view.context.engine.begin() as connection:
+        most_days = view.context.settings.api_key_days
+        return api_keys.create(connection, view.who, given.get("name", ""), scopes, until, most_days)[1]
 
 
 # --- users and grants

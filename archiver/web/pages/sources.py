@@ -69,34 +69,36 @@ def list_page(view: Looking) -> Response:
         }
         for one in found
     ]
-    return view.page("sources.html", cards=cards, kinds=_addable())
+    return view.page("sources.html", cards=cards, kinds=_addable(view))
 
 
 @router.get("/sources/add/{kind}")
 def add_page(view: Looking, kind: str) -> Response:
     view.who.require(Right.ADMIN)
-    chosen = _kind(kind)
-    return view.page("source_form.html", kind=chosen, source=None, fields=fields_of(chosen), name="", error=None)
+    chosen = _kind(view, kind)
+    return view.page("source_form.html", kind=chosen, source=None, fields=_shown(chosen), name="", error=None)
 
 
 @router.post("/sources/add/{kind}")
 def add(view: Changing, kind: str, given: Form) -> Response:
-    chosen = _kind(kind)
+    chosen = _kind(view, kind)
     settings, secrets = given_values(chosen, given)
     context = view.context
+    name, hosts = given.get("name", ""), context.settings.source_hosts
     try:
+        source_kinds.refuse_server_paths(chosen, settings)
         source = sources.add(
-            context.engine, context.keyring, QuietContext(), kind, given.get("name", ""), settings, secrets, view.who
+            context.engine, context.keyring, QuietContext(), kind, name, settings, secrets, view.who, hosts=hosts
         )
         with context.engine.begin() as connection:
             sources.sync_now(connection, source, view.who)
     except ArchiverError as error:
-        fields = fields_of(chosen, settings)
+        fields = _shown(chosen, settings)
         values: dict[str, Any] = {
             "kind": chosen,
             "source": None,
             "fields": fields,
-            "name": given.get("name", ""),
+            "name": name,
             "error": str(error),
         }
         return view.page("source_form.html", 422, **values)
@@ -164,12 +166,13 @@ def edit(view: Changing, source_id: UUID, given: Form) -> Response:
     source = _load(view, source_id)
     chosen = source_kinds.kind_of(source.kind)
     settings, secrets = given_values(chosen, given)
-    settings.pop("paths", None)
     shown = {field.name for field in _shown(chosen)}
     emptied = {name: None for name in source.settings if name in shown and name not in settings}
     context = view.context
+    changes, hosts = {**settings, **emptied}, context.settings.source_hosts
     try:
-        sources.edit(context.engine, context.keyring, QuietContext(), source, {**settings, **emptied}, secrets, view.who)
+        source_kinds.refuse_server_paths(chosen, settings)
+        sources.edit(context.engine, context.keyring, QuietContext(), source, changes, secrets, view.who, hosts=hosts)
     except ArchiverError as error:
         fields = _shown(chosen, settings)
         return view.page("source_form.html", 422, kind=chosen, source=source, fields=fields, name=source.name, error=str(error))
@@ -206,20 +209,22 @@ def _load(view: View, source_id: UUID) -> Source:
     return source
 
 
-def _kind(name: str) -> Any:
-    if name not in {kind.name for kind in _addable()}:
+def _kind(view: View, name: str) -> Any:
+    if name not in {kind.name for kind in _addable(view)}:
         raise NotFound(f"there is no kind of source called {name[:50]!r}")
     return source_kinds.kind_of(name)
 
 
 def _shown(kind: Any, values: Mapping[str, Any] | None = None) -> list[FormField]:
-    """Without paths of the server."""
-    return [field for field in fields_of(kind, values) if field.name != "paths"]
+    """Without those that name files of the server."""
+    hidden = source_kinds.server_paths(kind)
+    return [field for field in fields_of(kind, values) if field.name not in hidden]
 
 
-def _addable() -> list[Any]:
+def _addable(view: View) -> list[Any]:
     """Files come in by an upload: paths of the server are named on the server itself, by the command line."""
-    return [kind for kind in source_kinds.kinds() if not kind.runs_once and "paths" not in kind.settings.model_fields]
+    offered = source_kinds.kinds(samples=view.context.settings.sample_sources)
+    return [kind for kind in offered if not kind.runs_once and "paths" not in kind.settings.model_fields]
 
 
 def _title(view: View, source: Source) -> str:

@@ -267,7 +267,12 @@ function arrange() {
   }
 }
 
-document.addEventListener("change", (event) => { if (event.target.closest(".hit")) arrange(); });
+document.addEventListener("change", async (event) => {
+  if (event.target.closest(".hit")) arrange();
+  const { into } = event.target.dataset;
+  if (into) document.getElementById(into).value = await event.target.files[0].text();
+});
+for (const file of $$("input[data-into]")) file.hidden = false;
 document.addEventListener("click", (event) => {
   if (event.target.closest("[data-print]")) print();
   const copy = event.target.closest("[data-copy]");

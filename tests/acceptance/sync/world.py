@@ -39,6 +39,7 @@ class World:
             "REDIS_URL": valkey.url(),
             "SYNC_FREQUENCY": "1d",  # the tests say when
             "SLICE_SECONDS": "1",
+            "SAMPLE_SOURCES": "true",
             **variables,
         }
         self.settings = load_settings(self.environment, Path("none"))

@@ -180,6 +180,7 @@ def variables(
         "DISK_MIN_FREE_BYTES": "0",
         "UPLOAD_MAX_BYTES": "40M",
         "API_REQUESTS_PER_MINUTE": "100000",
+        "SAMPLE_SOURCES": "true",
     }
 
 

@@ -244,7 +244,7 @@ def test_a_change_needs_the_token_of_this_very_session(company: Company, dora: U
     name = dora.email.partition("@")[0]
     with company.client(name) as client, company.client("bob") as bob:
         good = client.headers.pop("X-CSRF-Token")
-        body = {"name": "k", "scopes": ["read"]}
+        body = {"name": "k", "scopes": ["read"], "password": PASSWORD}
         for headers in ({}, {"X-CSRF-Token": ""}, {"X-CSRF-Token": "x" * 43}, {"X-CSRF-Token": bob.headers["X-CSRF-Token"]}):
             answer = client.post("/me/keys", json=body, headers=headers)
             assert (answer.status_code, answer.json()["code"]) == (403, "csrf"), headers

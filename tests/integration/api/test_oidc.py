@@ -100,6 +100,51 @@ def test_somebody_who_is_known_by_address_is_linked_once(world: World) -> None:
     assert world.company.value("SELECT oidc_subject FROM users WHERE email = 'grace@example.org'").endswith("|s1")
 
 
+@pytest.mark.parametrize("address", ["Grace@example.org", "grace@EXAMPLE.org", "grace@example.or\u212a"])
+def test_an_address_links_only_if_it_is_the_very_same(world: World, address: str) -> None:
+    world.company.add_user("grace@example.org")
+    world.company.add_user("grace@example.ork")
+    world.set(email=address)
+    with world.client() as client:
+        assert world.walk(client).status_code in (400, 403)
+    assert world.company.value("SELECT count(*) FROM users WHERE oidc_subject IS NOT NULL") == 0
+    world.company.act("DELETE FROM users WHERE email = 'grace@example.ork'")
+
+
+@pytest.mark.parametrize("groups", [["staff"], []])
+def test_losing_a_role_loses_the_right_to_read_everything(world: World, groups: list[str]) -> None:
+    world.set(groups=["admins"])
+    with world.client() as client, world.client() as again:
+        world.walk(client)
+        world.company.act("UPDATE users SET may_read_all = true WHERE email = 'grace@example.org'")
+        assert client.get("/me").json()["may_read_all"] is True
+        world.set(groups=groups)
+        world.walk(again)
+        assert client.get("/me").status_code == 401, "the session of the role before has ended"
+    assert world.company.value("SELECT may_read_all FROM users WHERE email = 'grace@example.org'") is False
+    told = "SELECT count(*) FROM audit_log WHERE action = 'user.read_all_revoked'"
+    assert world.company.value(told + " AND detail->>'email' = 'grace@example.org'") >= 1
+
+
+def test_a_sign_in_at_the_provider_does_not_claim_our_second_factor(world: World) -> None:
+    world.company.add_user("grace@example.org")
+    world.company.act("UPDATE users SET totp_confirmed_at = now() WHERE email = 'grace@example.org'")
+    with world.client() as client:
+        assert world.walk(client).status_code == 302
+    last = "SELECT detail->>'second_factor' FROM audit_log WHERE action = 'session.started' ORDER BY id DESC LIMIT 1"
+    assert world.company.value(last) == "false"
+
+
+def test_an_account_without_a_password_confirms_by_having_just_signed_in(world: World) -> None:
+    with world.client() as client:
+        world.walk(client)
+        client.headers["X-CSRF-Token"] = client.get("/me").json()["csrf_token"]
+        assert client.post("/me/keys", json={"name": "k", "scopes": ["read"]}).status_code == 201
+        world.company.act("UPDATE sessions SET created_at = now() - interval '1 hour'")
+        late = client.post("/me/keys", json={"name": "k", "scopes": ["read"]})
+        assert (late.status_code, late.json()["code"]) == (400, "confirmation_needed")
+
+
 @pytest.mark.parametrize(
     ("claims", "status"),
     [

@@ -1,0 +1,42 @@
+"""Devices that signed in before. Their pauses are counted apart, so that nobody else's failed tries lock them out.
+
+A device holds a sealed cookie that names the account. It opens nothing: password and second factor are asked for as ever.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import secrets
+import time
+
+import orjson
+
+from archiver.errors import WrongKey
+from archiver.secrets import Keyring
+
+DAYS = 365
+_PURPOSE = b"known device"
+
+
+def issue(keyring: Keyring, account: str) -> str:
+    """The cookie for a device from which this account has just signed in."""
+    known = {"account": account_digest(account), "device": secrets.token_hex(16), "until": time.time() + DAYS * 86400}
+    return base64.urlsafe_b64encode(keyring.seal(orjson.dumps(known), _PURPOSE)).decode()
+
+
+def known_device(keyring: Keyring, cookie: str | None, account: str) -> str | None:
+    """The name of the device, if it signed in to this very account before."""
+    if not cookie:
+        return None
+    try:
+        known = orjson.loads(keyring.unseal(base64.urlsafe_b64decode(cookie.encode()), _PURPOSE))
+    except (WrongKey, binascii.Error, ValueError, IndexError):
+        return None
+    is_valid = known["account"] == account_digest(account) and known["until"] > time.time()
+    return str(known["device"]) if is_valid else None
+
+
+def account_digest(account: str) -> str:
+    return hashlib.sha256(account.strip().lower().encode("utf-8", "replace")).hexdigest()
