@@ -9,7 +9,7 @@ from archiver.mail.defects import Defects
 from archiver.mail.words import decode_words, header_text, tidy
 
 _BARE = r"[^\s\"<>,;:()@]+@[^\s\"<>,;:()@]+"
-_SIMPLE = re.compile(rf'\s*(?:([^\s"<>,;:()@\[\]\\]+(?: [^\s"<>,;:()@\[\]\\]+)*)?\s*<({_BARE})>|({_BARE}))\s*\Z')
+_SIMPLE = re.compile(rf'\s*+(?:([^\s"<>,;:()@\[\]\\]+(?: [^\s"<>,;:()@\[\]\\]+)*)?\s*+<({_BARE})>|({_BARE}))\s*\Z')
 _ONE_QUOTED = re.compile(rf'\s*"([^"\\]*)"\s*<({_BARE})>\s*\Z')
 _SIMPLE_CHARS = 400
 _GROUP_TOKENS = 64
@@ -17,7 +17,8 @@ _USUAL_CHARS = 120
 _SPECIAL = re.compile(r'["(:;\\\[]')
 _TOKEN = re.compile(r'[ \t\r\n\x0b\x0c]+|\[[^\[\]\r\n]*\]|[^\s"<>,;:()\[]+|.', re.DOTALL)
 _QUOTED = re.compile(r'"([^"\\]*(?:\\.[^"\\]*)*)"', re.DOTALL)
-_ANGLE = re.compile(r'<(?:@[^:<>"]*:)?((?:[^<>",;]|"(?:[^"\\]|\\.)*")*)>?', re.DOTALL)
+_ANGLE = re.compile(r'<(?:@[^:<>"]*+:)?+((?:[^<>",;]++|"(?:[^"\\]++|\\.)*+")*+)>?', re.DOTALL)
+_ANGLE_WITHOUT_QUOTES = re.compile(r'<(?:@[^:<>"]*+:)?+([^<>",;]*+)>?')
 _COMMENT_MARK = re.compile(r"[()\\]")
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 
@@ -174,7 +175,8 @@ class _AddressList:
     def _angle_address(self, position: int) -> int:
         if self._angle:  # "<a@x> <b@y>": the comma is missing
             self._end_entry()
-        match = _ANGLE.match(self._text, position)
+        pattern = _ANGLE if self._quotes_close else _ANGLE_WITHOUT_QUOTES  # else each one looks for the quote to the end
+        match = pattern.match(self._text, position)
         assert match is not None
         self._angle = match[1].strip()
         return match.end()

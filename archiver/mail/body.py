@@ -27,7 +27,7 @@ _BODY_TYPES = frozenset(
 _REPORT_TYPES = frozenset({"message/delivery-status", "message/disposition-notification", "message/global-delivery-status"})
 _TNEF_TYPES = frozenset({"application/ms-tnef", "application/vnd.ms-tnef"})
 _PKCS7_TYPES = frozenset({"application/pkcs7-mime", "application/x-pkcs7-mime"})
-_META_CHARSET = re.compile(rb"<meta[^>]{0,200}charset\s*=\s*[\"']?\s*([a-zA-Z0-9_:.-]{1,40})", re.IGNORECASE)
+_META_CHARSET = re.compile(rb"<meta[^>]{0,200}charset\s*+=\s*+[\"']?\s*+([a-zA-Z0-9_:.-]{1,40})", re.IGNORECASE)
 _ENRICHED = re.compile(r"<(/?)(?:param>[^<]*</param|[a-z-]{1,60})>", re.IGNORECASE)
 _STUB_CHARS = 300  # a plain alternative shorter than this may only say that there is HTML
 

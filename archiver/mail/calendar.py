@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 _FOLD = re.compile(r"\r?\n[ \t]")
-_PROPERTY = re.compile(r"([A-Za-z-]{1,64})((?:;[^:\";]{1,64}=(?:\"[^\"\n]*\"|[^;:\n]*))*):([^\n]*)")
+# Each piece of a parameter begins with a character that ends the one before it, and nothing is given back: one pass.
+_PROPERTY = re.compile(r"([A-Za-z-]{1,64})((?:;[^:\";=]{1,64}=(?:\"(?:[^\"\n]*+\")?+|[^;:\n\"]++)*+)*+):([^\n]*)")
 _COMMON_NAME = re.compile(r";CN=(?:\"([^\"]*)\"|([^;:]*))", re.IGNORECASE)
 _ESCAPE = re.compile(r"\\([\\;,nN])")
 _STAMP = re.compile(r"(\d{4})(\d{2})(\d{2})(?:T(\d{2})(\d{2})\d{2}(Z?))?")

@@ -11,9 +11,9 @@ from archiver.mail import limits
 
 _VOLATILE = (
     rb"(?=[sSxXcClLdD])(?i:"  # the initials first: most fields need no closer look
-    rb"x-(?:status|keywords|uidl?|imap(?:base)?|mozilla-[^:\n]*|account-key|gmail-labels|gm-[^:\n]*|gmail-fetch-info"
-    rb"|evolution[^:\n]*|kmail-[^:\n]*|balsa-[^:\n]*|label|folder|from-line|offlineimap(?:-[^:\n]*)?|tuid|dovecot-[^:\n]*"
-    rb"|claws-[^:\n]*|sylpheed-[^:\n]*|pm-[^:\n]*|apple-[^:\n]*|uniform-type-identifier|universally-unique-identifier"
+    rb"x-(?:status|keywords|uidl?|imap(?:base)?|mozilla-[^:\n]*+|account-key|gmail-labels|gm-[^:\n]*+|gmail-fetch-info"
+    rb"|evolution[^:\n]*+|kmail-[^:\n]*+|balsa-[^:\n]*+|label|folder|from-line|offlineimap(?:-[^:\n]*+)?|tuid|dovecot-[^:\n]*+"
+    rb"|claws-[^:\n]*+|sylpheed-[^:\n]*+|pm-[^:\n]*+|apple-[^:\n]*+|uniform-type-identifier|universally-unique-identifier"
     rb"|mail-created-date|remote-attachments)|xref|status|content-length|lines|delivery-status)[ \t]*:"
 )
 _ANY_VOLATILE = re.compile(rb"\n" + _VOLATILE)

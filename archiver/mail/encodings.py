@@ -8,7 +8,7 @@ from archiver.mail.embedded import uudecode, ydecode
 
 _NOT_BASE64 = re.compile(rb"[^A-Za-z0-9+/]+")
 _PADDING = re.compile(rb"=[=\s]*")
-_PROSE = re.compile(rb"[a-zA-Z]{2,}[ ,.!?][ \r\n]*[a-zA-Z]")
+_PROSE = re.compile(rb"[a-zA-Z]{2}[ ,.!?][ \r\n]*+[a-zA-Z]")
 _IDENTITY = frozenset({"", "7bit", "8bit", "binary", "none", "7-bit", "8-bit", "ascii", "utf-8"})
 
 

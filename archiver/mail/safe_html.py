@@ -54,10 +54,10 @@ _STYLES = {
     "text-indent", "text-transform", "unicode-bidi", "vertical-align", "white-space", "width", "word-break", "word-wrap",
 }  # fmt: skip
 _FETCHES = re.compile(r"(?i)url\s*\(|image\s*\(|image-set\s*\(|expression\s*\(|@import|\\")
-_URL = re.compile(r"(?i)url\s*\(\s*['\"]?\s*(https?:|//)")
+_URL = re.compile(r"(?i)url\s*+\(\s*+['\"]?\s*+(https?:|//)")
 _SAFE_IMAGE = re.compile(r"(?i)data:image/(?:png|jpe?g|gif|webp);base64,[a-z0-9+/=\s]*\Z")
 _LINK_SCHEMES = {"http", "https", "mailto", "tel", "ftp", "news", "xmpp", "sip", "geo", "cid"}
-_BACKGROUND = re.compile(r"(?i)\sbackground\s*=\s*[\"']?\s*(?:https?:|//)")
+_BACKGROUND = re.compile(r"(?i)\sbackground\s*+=\s*+[\"']?\s*+(?:https?:|//)")
 
 ResolveCid = Callable[[str], str | None]
 

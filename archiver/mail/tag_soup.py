@@ -6,7 +6,7 @@ One pass over the tags with regular expressions: coarser, and linear whatever th
 import html as html_module
 import re
 
-_TAG = re.compile(r"<(/?)([a-zA-Z][a-zA-Z0-9]*)([^<>]*)>")
+_TAG = re.compile(r"<(/?)([a-zA-Z][a-zA-Z0-9]*+)([^<>]*+)>")
 _HREF = re.compile(r"\shref\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s>]+))", re.IGNORECASE)
 _SPACES = re.compile(r"[ \t\r\n\f]+")
 _BLOCKS = frozenset({

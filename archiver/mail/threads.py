@@ -11,11 +11,11 @@ FALLBACK_WINDOW = timedelta(days=FALLBACK_DAYS)
 
 # Reply and forward marks in the languages of the usual mail programs, with counters: Re[2]:, RE (3):, AW:, 回复：
 _PREFIX = re.compile(
-    r"\s*(?:(?:re|r|aw|antw|antwort|sv|vs|vl|odp|ynt|rif|res|resp|ref|fw|fwd|wg|tr|rv|enc|doorst|vb|vá|továbbítás|回复|答复|转发|回覆|轉寄|ответ"
-    r"|отв|пересл)\s*(?:\[\d{1,3}\]|\(\d{1,3}\)|\*\d{1,3}|\^\d{1,3})?\s*[:：]|\[(?:fwd|fw)[:：]?)\s*",
+    r"\s*+(?:(?:re|r|aw|antw|antwort|sv|vs|vl|odp|ynt|rif|res|resp|ref|fw|fwd|wg|tr|rv|enc|doorst|vb|vá|továbbítás|回复|答复|转发|回覆|轉寄|ответ"
+    r"|отв|пересл)\s*+(?:\[\d{1,3}\]|\(\d{1,3}\)|\*\d{1,3}|\^\d{1,3})?+\s*+[:：]|\[(?:fwd|fw)[:：]?)\s*",
     re.IGNORECASE,
 )
-_LIST_TAG = re.compile(r"\s*\[[^\[\]]{1,40}\]\s*")
+_LIST_TAG = re.compile(r"\s*+\[[^\[\]]{1,40}\]\s*")
 _PREFIXES = 20
 
 

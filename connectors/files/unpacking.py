@@ -61,6 +61,8 @@ class Unpacking:
     _files: int = 0
     _limit: int = 0
     _look_at: int = 0
+    _numbers: dict[tuple[str, ...], int] = field(default_factory=dict)
+    """For names that were there before, the number to go on with: thousands of equal ones are not counted through each time."""
 
     def run(self, kind: FileKind) -> None:
         """Raises Refused, or OSError of the source's or the target's disk. What was unpacked before stays and counts."""
@@ -151,11 +153,20 @@ class Unpacking:
         """Below the target, whatever the name says; of two files with one name the second gets another."""
         parts = [_fitted(part) for part in name.replace("\\", "/").split("/") if part not in ("", ".", "..")]
         parts = parts[-_DEEPEST:] or ["file"]
-        target, number = self.target.joinpath(*parts), 2
-        while target.exists() or any(parent.is_file() for parent in target.parents if parent.is_relative_to(self.target)):
-            target = self.target.joinpath(*(f"{part}~{number}" for part in parts))
+        number = max(self._numbers.get(tuple(parts[:count]), 1) for count in range(1, len(parts) + 1))
+        while blocked := self._blocked(target := self._numbered(parts, number)):
             number += 1
+            self._numbers[tuple(parts[:blocked])] = number
         return target
+
+    def _numbered(self, parts: list[str], number: int) -> Path:
+        return self.target.joinpath(*parts if number == 1 else (f"{part}~{number}" for part in parts))
+
+    def _blocked(self, target: Path) -> int:
+        """0 if there is nothing in the way; else how many parts of the path lead to what is."""
+        parents = [parent for parent in target.parents if parent.is_relative_to(self.target)]
+        count = next((count for count, parent in enumerate(reversed(parents)) if parent.is_file()), 0)
+        return count or (len(parents) if target.exists() else 0)
 
 
 _MANY = f"it holds more than {MOST_FILES:,} files"

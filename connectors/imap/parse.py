@@ -14,7 +14,7 @@ from connectors.imap.wire import Part, Response
 Value = bytes | Path | None | list["Value"]
 """An atom or a string, a spooled literal, NIL, or a list of these."""
 
-_TOKEN = re.compile(rb'\s*(?:([()])|"((?:[^"\\]|\\.)*)"|((?:[^\s()"\[\]]+|\[[^\]]{0,500}\])+)|(\S))', re.DOTALL)
+_TOKEN = re.compile(rb'([()])|"((?:[^"\\]++|\\.)*+)"|((?:[^\s()"\[\]]++|\[[^\]]{0,500}\])++)|(".*+|\S)', re.DOTALL)
 """A parenthesis, a quoted string, an atom, or something that has no place in a response."""
 _BODY = re.compile(rb"\d+ FETCH \(UID (\d{1,10}) BODY\[\] $")
 _ESCAPED = re.compile(rb"\\(.)", re.DOTALL)

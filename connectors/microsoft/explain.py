@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from connectors.base import Json
 from connectors.errors import AuthFailed, ConnectorError, Unavailable
 
+_TOKEN_LIKE = re.compile(r"[\w.-]+")
 _ENTRA = {
     "7000215": "the client secret is wrong: give the secret's Value, not its Secret ID (Certificates & secrets)",
     "7000222": "the client secret has expired: make a new one (Certificates & secrets) and give its Value",
@@ -123,7 +124,12 @@ def without(text: str, secrets: Iterable[str]) -> str:
     for secret in secrets:
         if secret:
             text = text.replace(secret, "…")
-    return re.sub(r"eyJ[\w-]+\.[\w.-]+", "…", text)
+    return _TOKEN_LIKE.sub(_without_token, text)
+
+
+def _without_token(run: re.Match[str]) -> str:
+    before, start, token = run[0].partition("eyJ")
+    return f"{before}…" if start and "." in token else run[0]
 
 
 def missing(needed: Collection[str], token: str) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import re
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
@@ -203,8 +202,10 @@ def _credential(secrets: Microsoft365Secrets) -> str | dict[str, str]:
 
 
 def _part(name: str, text: str) -> bytes:
-    found = re.search(f"-----BEGIN {name}-----.+?-----END {name}-----", text, re.DOTALL)
-    return found.group(0).encode() if found else b""
+    opening, closing = f"-----BEGIN {name}-----", f"-----END {name}-----"
+    start = text.find(opening)
+    end = text.find(closing, start + len(opening)) if start >= 0 else -1
+    return text[start : end + len(closing)].encode() if end >= 0 else b""
 
 
 def _digest(*parts: str) -> str:

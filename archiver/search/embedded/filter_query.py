@@ -16,7 +16,7 @@ from archiver.search.embedded.filter_grammar import AllOf, Among, AnyOf, Between
 from archiver.search.embedded.rows import canonical_number
 from archiver.search.embedded.text import fold_value
 
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+_NUMBER = re.compile(r"[+-]?(\d+(?:\.\d*)?|\.\d+)([eE][+-]?\d+)?")
 _MARKS = {"EXISTS": "e", "NULL": "n", "EMPTY": "y"}
 _REGEX_SIGNS = re.compile(r"([\\.+*?()|\[\]{}^$#&\-~/])")
 _MAX_VALUES = 10_000_000

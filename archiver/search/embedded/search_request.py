@@ -128,7 +128,16 @@ def parse_query_string(query: Mapping[str, str]) -> SearchRequest:
 
 
 def _sort_list(value: str) -> list[str]:
-    return [part.strip() for part in re.split(r",(?![^(]*\))", value) if part.strip()]
+    """Split at commas, apart from those between parentheses: `_geoPoint(1, 2):asc`."""
+    parts: list[list[str]] = []
+    is_inside = False
+    for piece in value.split(","):
+        if is_inside:
+            parts[-1].append(piece)
+        else:
+            parts.append([piece])
+        is_inside = piece.rfind("(") > piece.rfind(")") if "(" in piece or ")" in piece else is_inside
+    return [part for pieces in parts if (part := ",".join(pieces).strip())]
 
 
 def _float(name: str, value: str, code: str) -> float:

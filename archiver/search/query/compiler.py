@@ -27,7 +27,7 @@ MAX_TERMS: Final = 10  # Meilisearch looks at ten words of a search and drops th
 MAX_VALUES: Final = 10_000
 
 _EXCLUDED = re.compile(r'-"[^"]*"')
-_ANGLE = re.compile(r"<([^<>\s]+@[^<>\s]+)>")
+_ANGLE = re.compile(r"<([^<>\s@]++@[^<>\s]++)>")
 _FIELDS = {"subject": ("subject", "subject_is"), "filename": ("filenames", "filename_is")}
 _EXACT = {"has": "has", "type": "types", "message-id": "message_id", "sha256": "hashes", "thread": "thread", "list": "list"}
 _TYPES = {"word": "document", "excel": "spreadsheet", "powerpoint": "presentation", "photo": "image", "picture": "image"}

@@ -104,3 +104,5 @@ def test_secrets_never_stand_in_an_error() -> None:
     said = entra_error({"error": "server_error", "error_description": "bad s3cret and eyJhbGci.eyJzdWIi.c2ln"}, ("s3cret",))
     assert str(said) == "Entra gives no token: bad … and …"
     assert without("plain", ("",)) == "plain"
+    assert without("a token=eyJhbGci.eyJh-_.c. failed", ()) == "a token=… failed"
+    assert without("Bearer:xeyJ0.1, eyJ alone", ()) == "Bearer:x…, eyJ alone"
