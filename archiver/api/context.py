@@ -13,9 +13,10 @@ import structlog
 from archiver.config import Settings
 from archiver.db import Database, autocommit, make_engine
 from archiver.errors import NotReady
-from archiver.extract import Extractor
 from archiver.queue.connection import sync_client
 from archiver.secrets import Keyring, credentials_keyring
+from archiver.services.drawings import Drawings
+from archiver.services.message_content import Opener
 from archiver.services.oidc import Provider, provider_of
 from archiver.services.places import open_archive
 from archiver.services.remembered import Remembered
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from archiver.store.archive import Archive
 
 _POOL_SIZE = 20
-_DRAWING_SECONDS = 20.0
 log = structlog.get_logger("api")
 
 
@@ -40,6 +40,7 @@ class ApiContext:
         self.exports_wanted = threading.Event()
         self._opening = threading.Lock()
         self._archive: Archive | None = None
+        self._opener: Opener | None = None
 
     @cached_property
     def engine(self) -> Database:
@@ -70,9 +71,18 @@ class ApiContext:
         return provider_of(self.settings)
 
     @cached_property
-    def drawing(self) -> Extractor:
+    def drawings(self) -> Drawings:
         """A process apart, with limits, in which pages of files are drawn."""
-        return Extractor(1, seconds=_DRAWING_SECONDS)
+        return Drawings()
+
+    @property
+    def opener(self) -> Opener:
+        """Processes apart, with limits, in which mail is read."""
+        archive = self.archive
+        with self._opening:
+            if self._opener is None:
+                self._opener = Opener(archive)
+            return self._opener
 
     @property
     def archive(self) -> Archive:
@@ -96,8 +106,10 @@ class ApiContext:
         self.exports_wanted.set()
         if self._archive is not None:
             self._archive.close()
-        if "drawing" in self.__dict__:
-            self.drawing.close()
+        if "drawings" in self.__dict__:
+            self.drawings.close()
+        if self._opener is not None:
+            self._opener.close()
         if "redis" in self.__dict__:
             self.redis.close()
         if "engine" in self.__dict__:

@@ -18,7 +18,7 @@ from archiver.api.page import Cursor, Limit, Page, decode_cursor, encode_cursor
 from archiver.api.receiving import received
 from archiver.errors import UsageError
 from archiver.models.ids import message_uuid
-from archiver.services import audit, direct, message_content, messages
+from archiver.services import audit, direct, messages
 from archiver.services.access import scope_of
 from archiver.services.ingest import Ingest
 from archiver.services.message_content import Content
@@ -76,7 +76,7 @@ def show_message(message_id: UUID, who: Reader, context: Context, request: Reque
         found = messages.detail(connection, scope_of(connection, who), message_id)
     audit.record_look(context.engine, who, "message.read", "message", message_id)
     files_at = f"/api/v1/messages/{message_id}/attachments"
-    content = message_content.read(context.archive, bytes.fromhex(found.message.sha256), found.message.size_bytes, files_at)
+    content = context.opener.read(who.user_id, bytes.fromhex(found.message.sha256), found.message.size_bytes, files_at)
     body = _MESSAGE.dump_json(MessageShape(detail=found, content=content))
     etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
     headers = {"ETag": etag, "Cache-Control": "private, no-cache"}
@@ -106,7 +106,7 @@ def download_attachment(message_id: UUID, number: int, who: Reader, context: Con
     """One file of a message, by its number."""
     with context.reading() as connection:
         sha256, size = messages.visible_hash(connection, scope_of(connection, who), message_id)
-    file = message_content.read_file(context.archive, sha256, size, number)
+    file = context.opener.file(who.user_id, sha256, size, number)
     audit.record_look(context.engine, who, "attachment.downloaded", "message", message_id, number=number, name=file.name)
     return download(
         request,

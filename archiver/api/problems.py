@@ -17,6 +17,7 @@ from starlette.exceptions import HTTPException
 
 from archiver.errors import ArchiverError, Conflict, InUse, NotAllowed, NotFound, NotReady, NotSignedIn, TooMany, UsageError
 from archiver.search.query.errors import QueryError
+from archiver.services.message_content import Unreadable
 from archiver.services.sign_in import CodeNeeded
 from archiver.services.source_access import SourceCheckFailed
 from archiver.services.uploads import TooLarge
@@ -36,6 +37,7 @@ KINDS: tuple[tuple[type[ArchiverError], int, str], ...] = (  # the first that fi
     (SourceCheckFailed, 422, "source_check_failed"),
     (NotReady, 503, "not_ready"),
     (StoreError, 500, "unreadable"),
+    (Unreadable, 422, "unreadable_mail"),
     (QueryError, 400, "bad_query"),
     (UsageError, 400, "bad_request"),
     (ArchiverError, 500, "failed"),

@@ -5,6 +5,6 @@ with Extractor(processes=2) as extractor:
 """
 
 from archiver.extract.extraction import EXTRACTOR_VERSION, Extraction, Page, Picture, State
-from archiver.extract.pool import Extractor
+from archiver.extract.extractor import Extractor
 
 __all__ = ["EXTRACTOR_VERSION", "Extraction", "Extractor", "Page", "Picture", "State"]

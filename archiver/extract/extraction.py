@@ -1,13 +1,9 @@
 """The outcome of an extraction."""
 
-import struct
 from dataclasses import dataclass
 from enum import StrEnum
 
 EXTRACTOR_VERSION = 1  # rises when the same bytes give another outcome; only then is a failed extraction tried again
-
-LENGTH = struct.Struct(">I")
-"""Before each message in the pipes between a process and its child. Here, so that the child alone loads the libraries."""
 
 
 class State(StrEnum):

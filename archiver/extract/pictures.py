@@ -1,6 +1,5 @@
 """Pages of a PDF as pictures, for people who want to look at it without opening it."""
 
-import base64
 import struct
 import zlib
 from collections.abc import Iterator
@@ -15,11 +14,11 @@ _COLOUR_TYPES = {1: 0, 3: 2, 4: 6}
 _COMPRESSION = 3
 
 
-def draw_page(data: bytes, number: int) -> dict[str, object]:
-    """A page, counted from 1, as PNG in base64, and how many there are. Page 0 is none: only the number is wanted."""
+def draw_page(data: bytes, number: int) -> tuple[int, bytes]:
+    """How many pages there are, and one, counted from 1, as PNG. Page 0 is none: only the number is wanted."""
     with open_pdf(data) as document:
         picture = b"".join(_png(document[number - 1])) if 0 < number <= len(document) else b""
-        return {"pages": len(document), "png": base64.b64encode(picture).decode()}
+        return len(document), picture
 
 
 def _png(page: pypdfium2.PdfPage) -> Iterator[bytes]:

@@ -1,64 +1,76 @@
-"""The pool of child processes, seen from the one who wants text."""
+"""The pool of child processes: any number of threads ask, each waits for a free child."""
+
+from __future__ import annotations
 
 import contextlib
+import os
 import queue
 import threading
-from collections.abc import Callable
-from pathlib import Path
+import time
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
-from typing import TypeVar
+from typing import Any, Self
 
-from archiver.extract import limits
-from archiver.extract.extraction import Extraction, Picture, State
-from archiver.extract.process import ChildDied, ChildLate, ChildProcess
+from archiver.errors import ArchiverError, NotReady
+from archiver.extract.process import ChildDied, ChildLate, ChildProcess, Piece
 
 _RECYCLE_AFTER = 500
 _RECYCLE_RESIDENT_BYTES = 600 << 20
-Outcome = TypeVar("Outcome")
 
 
-class Extractor:
-    """Extracts text in child processes. Any number of threads may call it; each waits for a free child.
+class ChildFailed(ArchiverError):
+    """What was given to a child has ended it, or was more than it may cost. The next request gets another child."""
 
-    Children start when they are first needed, outlive a broken file only if they can, and never outlive this process.
-    """
+    def __init__(self, reason: str, *, is_late: bool = False, is_too_large: bool = False) -> None:
+        super().__init__(reason)
+        self.is_late, self.is_too_large = is_late, is_too_large
 
-    def __init__(self, processes: int = 2, *, ocr: bool = False, seconds: float = limits.SECONDS) -> None:
-        self._ocr = ocr
-        self._seconds = seconds
+
+class ChildrenBusy(NotReady):
+    """No child has become free in the time that the caller has."""
+
+
+class Children:
+    """Children start when they are first needed, outlive what they read only if they can, and never outlive this process."""
+
+    def __init__(self, module: str, processes: int, seconds: float, *, programs: bool = False) -> None:
+        self._module, self._programs = module, programs
+        self.seconds = seconds
         self._slots: queue.LifoQueue[ChildProcess | None] = queue.LifoQueue()
         for _ in range(processes):
             self._slots.put(None)
         self._children: set[ChildProcess] = set()
         self._lock = threading.Lock()
         self._is_closed = False
+        weakref.finalize(self, _end, self._children, os.getpid())
 
-    def __enter__(self) -> "Extractor":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
-    def extract(self, data: bytes | Path, name: str = "", declared_type: str = "") -> Extraction:
-        """The text of a file. Never raises for what is in the file; OSError if there is no process to be had."""
-        size = data.stat().st_size if isinstance(data, Path) else len(data)
-        if size == 0:
-            return Extraction(State.EMPTY, "no bytes")
-        if size > limits.INPUT_BYTES:
-            return Extraction(State.TOO_LARGE, f"{size} bytes, more than the limit of {limits.INPUT_BYTES}")
-        return self._with_child(
-            lambda child: child.extract(data, name, declared_type, ocr=self._ocr, seconds=self._seconds), Extraction
-        )
+    def ask(self, op: str, pieces: Sequence[Piece] = (), **header: Any) -> tuple[dict[str, Any], list[bytes]]:
+        with self.talk() as talk:
+            return talk.ask(op, pieces, **header)
 
-    def draw(self, data: bytes, page: int) -> Picture:
-        """A page of a PDF, counted from 1, as PNG; page 0 for the number of pages alone. Never raises for what is in it."""
-        return self._with_child(lambda child: child.draw(data, page, seconds=self._seconds), Picture)
+    @contextlib.contextmanager
+    def talk(self, wait: float | None = None, tick: Callable[[], None] = lambda: None) -> Iterator[Talk]:
+        """One child for several requests, which it may remember. ChildrenBusy after `wait` seconds without a free one."""
+        child = self._free(wait, tick)
+        try:
+            child = self._kept(child) or self._start()
+            yield Talk(child, self.seconds, tick)
+        finally:
+            self._slots.put(self._kept(child))
 
     def close(self) -> None:
-        """Ends all children at once, also those at work: their callers see a broken file."""
+        """Ends all children at once, also those at work: their callers see them die."""
         with self._lock:
             self._is_closed = True
-            children, self._children = self._children, set()
+            children = list(self._children)
+            self._children.clear()
         for child in children:
             child.kill()
         idle: list[ChildProcess | None] = []
@@ -70,35 +82,24 @@ class Extractor:
                 slot.dispose()
             self._slots.put(None)
 
+    def _free(self, wait: float | None, tick: Callable[[], None]) -> ChildProcess | None:
+        end = None if wait is None else time.monotonic() + wait
+        while True:
+            left = 1.0 if end is None else min(1.0, end - time.monotonic())
+            try:
+                return self._slots.get(timeout=max(0.0, left)) if left > 0 else self._slots.get_nowait()
+            except queue.Empty:
+                if end is not None and time.monotonic() >= end:
+                    raise ChildrenBusy("all readers are busy: try again in a moment") from None
+                tick()
+
     def _start(self) -> ChildProcess:
         with self._lock:
             if self._is_closed:
                 raise OSError("the extractor is closed")
-            child = ChildProcess()
+            child = ChildProcess(self._module, programs=self._programs)
             self._children.add(child)
             return child
-
-    def _with_child(self, ask: Callable[[ChildProcess], Outcome], failed: Callable[[State, str], Outcome]) -> Outcome:
-        child = self._slots.get()
-        try:
-            child = self._kept(child) or self._start()
-            return self._asked(child, ask, failed)
-        finally:
-            self._slots.put(self._kept(child))
-
-    def _asked(
-        self, child: ChildProcess, ask: Callable[[ChildProcess], Outcome], failed: Callable[[State, str], Outcome]
-    ) -> Outcome:
-        try:
-            return ask(child)
-        except ChildLate:
-            child.kill()
-            return failed(State.TIMEOUT, f"took more than {self._seconds:g} seconds")
-        except ChildDied as death:
-            child.kill()
-            if death.is_out_of_memory:
-                return failed(State.TOO_LARGE, "needs more memory than the limit")
-            return failed(State.BROKEN, f"the reader crashed: {death}")
 
     def _kept(self, child: ChildProcess | None) -> ChildProcess | None:
         """A child that can go on, or None for one to be replaced."""
@@ -110,3 +111,36 @@ class Extractor:
         with self._lock:
             self._children.discard(child)
         return None
+
+
+class Talk:
+    """With one child, by one thread."""
+
+    def __init__(self, child: ChildProcess, seconds: float, tick: Callable[[], None]) -> None:
+        self._child, self._seconds, self._tick = child, seconds, tick
+
+    def ask(self, op: str, pieces: Sequence[Piece] = (), **header: Any) -> tuple[dict[str, Any], list[bytes]]:
+        """ChildFailed for what the child can't do, or dies of; whatever it remembered is gone then."""
+        try:
+            answer, given = self._child.ask({"op": op, **header}, pieces, self._seconds, self._tick)
+        except ChildLate:
+            self._child.kill()
+            raise ChildFailed(f"took more than {self._seconds:g} seconds", is_late=True) from None
+        except ChildDied as death:
+            self._child.kill()
+            if death.is_out_of_memory:
+                raise ChildFailed("needs more memory than the limit", is_too_large=True) from death
+            raise ChildFailed(f"the reader crashed: {death}") from death
+        except BaseException:  # in the middle of a request: nobody could go on with it
+            self._child.kill()
+            raise
+        if "error" in answer:
+            raise ChildFailed(str(answer["error"]))
+        return answer, given
+
+
+def _end(children: set[ChildProcess], pid: int) -> None:
+    """For a pool that is forgotten, not closed. A fork has the same children in its memory, and they are not its own."""
+    if os.getpid() == pid:
+        for child in list(children):
+            child.dispose()

@@ -1,8 +1,8 @@
 """One child process and the talk with it, with a deadline on every read and write."""
 
-import base64
+from __future__ import annotations
+
 import contextlib
-import json
 import os
 import select
 import signal
@@ -10,21 +10,28 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from archiver.extract.extraction import LENGTH, Extraction, Page, Picture, State
+from archiver.extract import wire
 
-_ANSWER_BYTES = 256 << 20
 _PIECE = 1 << 20
+_PIPE_BYTES = 1 << 20
 _STDERR_BYTES = 4096
+_TICK_SECONDS = 2.0
 _OUT_OF_MEMORY = ("memory allocation of", "MemoryError", "Cannot allocate memory", "out of memory", "bad_alloc")
 _PASSED_ON = frozenset({"PATH", "HOME", "LANG", "TMPDIR", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "TESSDATA_PREFIX", "SYSTEMROOT"})
 
+Piece = bytes | Path
+"""What a child is given to read: bytes, or a file whose content is piped to it: a child opens no files of ours."""
 
-def _environment() -> dict[str, str]:
+
+def _environment(scratch: str | None) -> dict[str, str]:
     """What Python and tesseract need, and nothing else: keys and passwords stay out of reach of what a file may do."""
     kept = {name: value for name, value in os.environ.items() if name in _PASSED_ON or name.startswith(("LC_", "PYTHON"))}
+    if scratch is not None:
+        kept["TMPDIR"] = scratch
     return {**kept, "MALLOC_ARENA_MAX": "2", "RAYON_NUM_THREADS": "1", "TOKIO_WORKER_THREADS": "1"}
 
 
@@ -41,20 +48,24 @@ class ChildDied(Exception):
 
 
 class ChildProcess:
-    """A running `archiver.extract.child`. Not for use by two threads at once, apart from `kill`."""
+    """A running `archiver.extract.serving`. Not for use by two threads at once, apart from `kill`."""
 
-    def __init__(self) -> None:
+    def __init__(self, module: str, *, programs: bool = False) -> None:
+        """With `programs` it may start others (OCR), and has a folder for them to write to."""
         watched, self._held = os.pipe()
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed by dispose
+        self._scratch = _scratch() if programs else None
+        scratch = [self._scratch.name] if self._scratch is not None else []
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "archiver.extract.child", str(watched)],
+                [sys.executable, "-m", "archiver.extract.serving", module, str(watched), *scratch],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._stderr,
                 pass_fds=(watched,),
                 start_new_session=True,
-                env=_environment(),
+                pipesize=_PIPE_BYTES if sys.platform == "linux" else -1,
+                env=_environment(scratch[0] if scratch else None),
             )
         except OSError:
             os.close(self._held)
@@ -74,30 +85,17 @@ class ChildProcess:
     def is_alive(self) -> bool:
         return not self._is_disposed and self._process.poll() is None
 
-    def extract(self, data: bytes | Path, name: str, declared_type: str, *, ocr: bool, seconds: float) -> Extraction:
-        answer = self._ask(data, {"name": name, "type": declared_type, "ocr": ocr, "page": None}, seconds)
-        pages = tuple(Page(*page) for page in answer["pages"])
-        return Extraction(State(answer["state"]), answer["reason"], pages, answer["kind"])
-
-    def draw(self, data: bytes, page: int, *, seconds: float) -> Picture:
-        answer = self._ask(data, {"name": "", "type": "", "ocr": False, "page": page}, seconds)
-        if "png" not in answer:
-            return Picture(State(answer["state"]), answer["reason"])
-        return Picture(State.OK, "", answer["pages"], base64.b64decode(answer["png"]))
-
-    def _ask(self, data: bytes | Path, wanted: dict[str, object], seconds: float) -> dict[str, Any]:
-        deadline = time.monotonic() + seconds
+    def ask(
+        self, header: dict[str, Any], pieces: Sequence[Piece], seconds: float, tick: Callable[[], None] = lambda: None
+    ) -> tuple[dict[str, Any], list[bytes]]:
+        """`tick` is called every few seconds while the answer is waited for."""
+        talk = _Talk(self, time.monotonic() + seconds, tick)
         self.requests += 1
-        path, content = (str(data.resolve()), b"") if isinstance(data, Path) else ("", data)
-        header = json.dumps({**wanted, "seconds": seconds, "path": path, "size": len(content)}).encode()
-        self._write(LENGTH.pack(len(header)) + header, deadline)
-        self._write(content, deadline)
-        length = LENGTH.unpack(self._read(LENGTH.size, deadline))[0]
-        if length > _ANSWER_BYTES:
-            raise ChildDied("its answer makes no sense", "")
-        answer: dict[str, Any] = json.loads(self._read(length, deadline))
-        self.resident_bytes = answer["resident_bytes"]
-        return answer
+        sizes = [piece.stat().st_size if isinstance(piece, Path) else len(piece) for piece in pieces]
+        talk.write(wire.encode({**header, "seconds": seconds, "sizes": sizes}), _contents(pieces))
+        answer = talk.header()
+        self.resident_bytes = int(answer["resident_bytes"])
+        return answer, [talk.read(size) for size in answer["sizes"]]
 
     def kill(self) -> None:
         """Ends the child and what it started. From any thread, and more than once: its user sees it die."""
@@ -118,44 +116,10 @@ class ChildProcess:
                     stream.close()
         os.close(self._held)
         self._stderr.close()
+        if self._scratch is not None:
+            self._scratch.cleanup()
 
-    def _write(self, data: bytes, deadline: float) -> None:
-        view = memoryview(data)
-        while view:
-            self._wait([], [self._requests_fd], deadline)
-            try:
-                view = view[os.write(self._requests_fd, view[:_PIECE]) :]
-            except BlockingIOError:
-                continue
-            except OSError as error:
-                raise self._death() from error
-
-    def _read(self, size: int, deadline: float) -> bytes:
-        pieces: list[bytes] = []
-        while size:
-            self._wait([self._answers_fd], [], deadline)
-            try:
-                piece = os.read(self._answers_fd, min(size, _PIECE))
-            except BlockingIOError:
-                continue
-            except OSError as error:
-                raise self._death() from error
-            if not piece:
-                raise self._death()
-            pieces.append(piece)
-            size -= len(piece)
-        return b"".join(pieces)
-
-    def _wait(self, readers: list[int], writers: list[int], deadline: float) -> None:
-        left = deadline - time.monotonic()
-        try:
-            ready = select.select(readers, writers, [], max(0.0, left))
-        except (OSError, ValueError) as error:  # closed by dispose
-            raise self._death() from error
-        if left <= 0 or not any(ready):
-            raise ChildLate
-
-    def _death(self) -> ChildDied:
+    def death(self) -> ChildDied:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout=5)
         code = self._process.returncode
@@ -166,3 +130,96 @@ class ChildProcess:
             self._stderr.seek(max(0, size - _STDERR_BYTES))
             stderr = self._stderr.read().decode("utf-8", "replace")
         return ChildDied(how, stderr)
+
+
+class _Talk:
+    """One request and its answer."""
+
+    def __init__(self, child: ChildProcess, deadline: float, tick: Callable[[], None]) -> None:
+        self._child, self._deadline, self._tick = child, deadline, tick
+        self._requests_fd, self._answers_fd = child._requests_fd, child._answers_fd
+        self._read_ahead = bytearray()
+
+    def write(self, header: bytes, contents: Iterable[bytes]) -> None:
+        gathered = bytearray(header)
+        for content in contents:  # many small ones go in one call
+            if len(content) < _PIECE // 4:
+                gathered += content
+                if len(gathered) < _PIECE:
+                    continue
+                self._write(gathered)
+                gathered = bytearray()
+            else:
+                self._write(gathered)
+                gathered = bytearray()
+                self._write(content)
+        self._write(gathered)
+
+    def header(self) -> dict[str, Any]:
+        length = wire.LENGTH.unpack(self.read(wire.LENGTH.size))[0]
+        try:
+            if length > wire.HEADER_BYTES:
+                raise ValueError("too long")
+            header = wire.decode(self.read(length))
+            if sum(header["sizes"]) > wire.PIECES_BYTES or min(header["sizes"], default=0) < 0:
+                raise ValueError("too much")
+        except (ValueError, KeyError, TypeError) as error:
+            raise ChildDied("its answer makes no sense", "") from error
+        return header
+
+    def _write(self, data: bytes | bytearray) -> None:
+        view = memoryview(data)
+        while view:
+            self._wait([], [self._requests_fd])
+            try:
+                view = view[os.write(self._requests_fd, view[:_PIECE]) :]
+            except BlockingIOError:
+                continue
+            except OSError as error:
+                raise self._child.death() from error
+
+    def read(self, size: int) -> bytes:
+        while len(self._read_ahead) < size:
+            self._wait([self._answers_fd], [])
+            try:
+                piece = os.read(self._answers_fd, _PIECE)
+            except BlockingIOError:
+                continue
+            except OSError as error:
+                raise self._child.death() from error
+            if not piece:
+                raise self._child.death()
+            self._read_ahead += piece
+        taken = bytes(memoryview(self._read_ahead)[:size])
+        del self._read_ahead[:size]
+        return taken
+
+    def _wait(self, readers: list[int], writers: list[int]) -> None:
+        while True:
+            left = self._deadline - time.monotonic()
+            try:
+                ready = select.select(readers, writers, [], max(0.0, min(left, _TICK_SECONDS)))
+            except (OSError, ValueError) as error:  # closed by dispose
+                raise self._child.death() from error
+            if any(ready) and left > 0:
+                return
+            if left <= 0:
+                raise ChildLate
+            self._tick()
+
+
+def _contents(pieces: Sequence[Piece]) -> Iterator[bytes]:
+    for piece in pieces:
+        if isinstance(piece, bytes):
+            yield piece
+            continue
+        with piece.open("rb") as file:
+            while part := file.read(_PIECE):
+                yield part
+
+
+def _scratch() -> tempfile.TemporaryDirectory[str]:
+    made = tempfile.TemporaryDirectory(prefix="archiver-child-", ignore_cleanup_errors=True)
+    if os.geteuid() == 0:
+        Path(made.name).chmod(0o1777)  # the child is another user by then; its name is a secret in a folder of its own
+    return made

@@ -4,7 +4,15 @@ from archiver.models.access import ApiKey, AuditEntry, Export, Grant, Session, S
 from archiver.models.base import Base
 from archiver.models.ids import message_uuid, uuid7
 from archiver.models.ledger import FolderListing, SkippedMessage, UnaccountedKey
-from archiver.models.messages import Attachment, IndexLease, Message, MessageAttachment, MessageCopy, Participant
+from archiver.models.messages import (
+    Attachment,
+    IndexLease,
+    Message,
+    MessageAttachment,
+    MessageCopy,
+    Participant,
+    ReadingAttempt,
+)
 from archiver.models.search import SearchIndex, ThreadLink
 from archiver.models.sources import IngestionSource, Mailbox
 from archiver.models.store import MessagePart, Pack, StoredObject
@@ -30,6 +38,7 @@ __all__ = [
     "OutboxRow",
     "Pack",
     "Participant",
+    "ReadingAttempt",
     "SearchIndex",
     "Session",
     "SignInPause",

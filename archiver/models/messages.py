@@ -77,6 +77,19 @@ class IndexLease(Base):
     id: Mapped[Id]
     until: Mapped[datetime]
     message_ids: Mapped[list[UUID]] = mapped_column(ARRAY(PG_UUID(as_uuid=True)))
+    stage: Mapped[str] = mapped_column(server_default=text("'body'"))
+    reading: Mapped[list[UUID] | None] = mapped_column(ARRAY(PG_UUID(as_uuid=True)))
+    """What is being read at the moment: suspected, if the lease ends without a word of its holder."""
+
+
+class ReadingAttempt(Base):
+    """How often the process that read a message was not heard of again. No row: never."""
+
+    __tablename__ = "reading_attempts"
+
+    message_id: Mapped[UUID] = mapped_column(ForeignKey("messages.id", ondelete="CASCADE"), primary_key=True)
+    stage: Mapped[str] = mapped_column(primary_key=True)
+    attempts: Mapped[int] = mapped_column(Integer)
 
 
 class MessageCopy(Base):

@@ -18,11 +18,10 @@ from sqlalchemy import Engine
 from archiver.errors import ArchiverError
 from archiver.extract import Extraction, Extractor
 from archiver.logs import get_logger
-from archiver.mail.attachments import Attachment
 from archiver.search.index import SearchServer
-from archiver.services.documents import Unread
+from archiver.services.documents import Unread, UnreadFile
 from archiver.services.indexing import Counts, Indexer, Lease
-from archiver.services.stored_mail import MailReader, StoredMail
+from archiver.services.stored_mail import MailReader
 from archiver.services.texts import store_extractions
 from archiver.store.archive import Archive
 
@@ -83,9 +82,8 @@ class AttachmentTexts:
     def _read(self, indexer: Indexer, lease: Lease, should_stop: Callable[[], bool]) -> Counts:
         def extract(unread: Unread) -> None:
             found: dict[bytes, Extraction] = {}
-            for attachment, mail in unread:
-                extraction = self._extract(indexer.mail, attachment, mail, should_stop)
-                found[attachment.sha256] = extraction
+            for one in unread:
+                found[one.file.sha256] = self._extract(indexer.mail, one, should_stop)
                 indexer.keep(lease)
                 if sum(len(page.text) for one in found.values() for page in one.pages) > _TEXT_CHARS:
                     store_extractions(self._engine, self._archive, found)
@@ -95,12 +93,9 @@ class AttachmentTexts:
 
         return indexer.index(lease, extract)
 
-    def _extract(
-        self, reader: MailReader, attachment: Attachment, mail: StoredMail, should_stop: Callable[[], bool]
-    ) -> Extraction:
-        """What a process that has to stop finds may have been cut short: it does not count."""
+    def _extract(self, reader: MailReader, unread: UnreadFile, should_stop: Callable[[], bool]) -> Extraction:
         try:
-            found = self._found(reader, attachment, mail)
+            found = self._found(reader, unread)
         except OSError as error:
             if should_stop():
                 raise Stopped("the worker is stopping") from error
@@ -109,15 +104,16 @@ class AttachmentTexts:
             raise Stopped("the worker is stopping")
         return found
 
-    def _found(self, reader: MailReader, attachment: Attachment, mail: StoredMail) -> Extraction:
-        if attachment.sha256 not in mail.parts:
-            return self._extractor.extract(attachment.content, attachment.name, attachment.content_type)
-        if attachment.size_bytes <= _LARGE_BYTES:
-            content = b"".join(reader.part(attachment.sha256))
-            return self._extractor.extract(content, attachment.name, attachment.content_type)
+    def _found(self, reader: MailReader, unread: UnreadFile) -> Extraction:
+        file = unread.file
+        if not file.is_part:
+            return self._extractor.extract(unread.content(), file.name, file.content_type)
+        if file.size_bytes <= _LARGE_BYTES:
+            content = b"".join(reader.part(file.sha256))
+            return self._extractor.extract(content, file.name, file.content_type)
         self._scratch.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with tempfile.NamedTemporaryFile(dir=self._scratch, prefix=_PREFIX) as file:
-            for piece in reader.part(attachment.sha256):
-                file.write(piece)
-            file.flush()
-            return self._extractor.extract(Path(file.name), attachment.name, attachment.content_type)
+        with tempfile.NamedTemporaryFile(dir=self._scratch, prefix=_PREFIX) as spooled:
+            for piece in reader.part(file.sha256):
+                spooled.write(piece)
+            spooled.flush()
+            return self._extractor.extract(Path(spooled.name), file.name, file.content_type)

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import partial
 from typing import Any, ParamSpec, TypeVar
 from uuid import UUID
 
-import orjson
 from sqlalchemy import Engine
 
-from archiver.extract.extraction import Page
+from archiver.extract.pool import ChildFailed
 from archiver.logs import get_logger
-from archiver.mail.attachments import Attachment
 from archiver.mail.message import PARSER_VERSION, SIDE_BY_SIDE
 from archiver.models.states import SearchState, TextState
-from archiver.search.document import Copy, FileText, Inputs, Person, build_document
 from archiver.services import batch_sql, indexing_sql
-from archiver.services.stored_mail import MailReader, OpenedMail, StoredMail
+from archiver.services.mail_readers import Document, MailGroup, MailReaders, ReadFile, ReadMail, process_readers
+from archiver.services.stored_mail import MailReader, OpenedMail
 from archiver.services.texts import KnownText, known_texts, read_pages
 from archiver.store.archive import Archive
 from archiver.store.errors import StoreError, StoreUnavailable
@@ -33,8 +31,8 @@ _SIGNATURES = frozenset(
     }
 )
 
-_IN_MEMORY = 200
-"""So many messages are held at once."""
+MOST_ATTEMPTS = 2
+"""Of reading a message, when the process that read it was not heard of again."""
 _SIDE_BY_SIDE_BYTES = 4 << 20
 """Of messages that are parsed together: their texts take several times as much meanwhile."""
 
@@ -66,142 +64,176 @@ class Unreadable:
     reason: str
 
 
-Unread = list[tuple[Attachment, StoredMail]]
+@dataclass(frozen=True, slots=True)
+class UnreadFile:
+    """An attachment whose text nobody knows yet."""
+
+    file: ReadFile
+    content: Callable[[], bytes]
+    """For one that is not stored as a part."""
+
+
+Unread = list[UnreadFile]
 Extract = Callable[[Unread], None]
 """Reads these attachments, and stores what was found."""
 
 
-class DocumentMaker:
-    """For one thread."""
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What is known of the messages of a batch apart from their bytes."""
 
-    def __init__(self, engine: Engine, archive: Archive) -> None:
+    threads: Mapping[UUID, UUID | None]
+    people: Mapping[str, Sequence[Sequence[Any]]]
+    copies: Mapping[str, Sequence[Sequence[Any]]]
+
+
+class DocumentMaker:
+    """For one thread. Mail is parsed, and documents are made, in a child process."""
+
+    def __init__(self, engine: Engine, archive: Archive, readers: MailReaders | None = None) -> None:
         self._engine = engine
         self._archive = archive
+        self._readers = readers or process_readers()
         self.mail = MailReader(archive)
 
     def make(
-        self, rows: Sequence[Row], threads: Mapping[UUID, UUID | None], extract: Extract | None = None
-    ) -> Iterator[Ready | Unreadable]:
-        """In the order of the rows. With `extract`, attachments that were never read are read first."""
-        ids = batch_sql.uuids(row.id for row in rows)
-        with self._engine.connect() as connection:
-            copies = _grouped(batch_sql.run(connection, indexing_sql.COPIES, ids=ids), Copy)
-            people = _grouped(batch_sql.run(connection, indexing_sql.PEOPLE, ids=ids), _person)
-            for part in batch_sql.run(connection, indexing_sql.PARTS, ids=ids):
-                self.mail.remember(bytes(part.part_sha256), Place(part.pack_id, part.position, part.stored_bytes))
-        for start in range(0, len(rows), _IN_MEMORY):
-            yield from self._make(rows[start : start + _IN_MEMORY], threads, extract, people, copies)
-
-    def _make(
         self,
         rows: Sequence[Row],
         threads: Mapping[UUID, UUID | None],
-        extract: Extract | None,
-        people: Mapping[str, Sequence[Person]],
-        copies: Mapping[str, Sequence[Copy]],
+        extract: Extract | None = None,
+        begin: Callable[[Sequence[Row]], None] = lambda rows: None,
+        tick: Callable[[], None] = lambda: None,
     ) -> Iterator[Ready | Unreadable]:
-        mails: dict[bytes, StoredMail] = {}
-        for group in side_by_side(rows):
-            yield from self._read(group, mails)
-        texts = self._texts(mails)
-        if extract is not None:
-            unread = _unread(mails, texts)
-            if unread:
-                extract(unread)
-                texts = self._texts(mails)
-        for row in rows:
-            mail = mails.pop(row.sha256, None)
-            if mail is None:
-                continue
-            message_id = str(row.id)
-            try:
-                yield self._ready(row, mail, threads.get(row.id), people.get(message_id, ()), copies.get(message_id, ()), texts)
-            except StoreUnavailable:
-                raise
-            except Exception as error:
-                log.exception("document_failed", message=str(row.id))
-                yield Unreadable(row, f"no document can be made of it: {type(error).__name__}")
+        """In the order of the rows. With `extract`, attachments that were never read are read first.
 
-    def _read(self, rows: Sequence[Row], mails: dict[bytes, StoredMail]) -> Iterator[Unreadable]:
-        """Puts the mail of the rows into `mails`, by its hash, and gives those that can't be read."""
-        opened: dict[bytes, OpenedMail] = {}
+        `begin` is told what is read next: all that nobody has anything against, or one that was not heard of again the last
+        time. `tick` is called every few seconds whatever is waited for.
+        """
+        beside = self._beside(rows, threads)
+        begin([row for row in rows if not row.attempts])
+        for group in side_by_side(rows):
+            first = group[0]
+            if first.attempts >= MOST_ATTEMPTS:
+                yield Unreadable(first, f"the process that read it was lost {first.attempts} times")
+                continue
+            if first.attempts:
+                begin(group)
+            yield from self._make(group, beside, extract, tick)
+
+    def _beside(self, rows: Sequence[Row], threads: Mapping[UUID, UUID | None]) -> Beside:
+        ids = batch_sql.uuids(row.id for row in rows)
+        with self._engine.connect() as connection:
+            copies = _grouped(batch_sql.run(connection, indexing_sql.COPIES, ids=ids))
+            people = _grouped(batch_sql.run(connection, indexing_sql.PEOPLE, ids=ids))
+            for part in batch_sql.run(connection, indexing_sql.PARTS, ids=ids):
+                self.mail.remember(bytes(part.part_sha256), Place(part.pack_id, part.position, part.stored_bytes))
+        return Beside(threads, people, copies)
+
+    def _make(
+        self, rows: Sequence[Row], beside: Beside, extract: Extract | None, tick: Callable[[], None]
+    ) -> Iterator[Ready | Unreadable]:
+        """One child reads them together; if it ends, each is read by itself, and the one that ended it is known."""
+        opened: list[tuple[Row, OpenedMail]] = []
         for row in rows:
             mail = _attempt(row, self.mail.open, row.sha256, _place(row))
             if isinstance(mail, Unreadable):
                 yield mail
             else:
-                opened[row.sha256] = mail
+                opened.append((row, mail))
         try:
-            mails.update(zip(opened, self.mail.parse(list(opened.values())), strict=True))
-            return
-        except Exception as error:  # noqa: BLE001  (of one of them: each by itself shows which)
-            log.debug("not_read_side_by_side", error=type(error).__name__)
-        for row in rows:
-            if row.sha256 in opened:
-                read = _attempt(row, self.mail.parse, [opened[row.sha256]])
-                if isinstance(read, Unreadable):
-                    yield read
-                else:
-                    mails[row.sha256] = read[0]
+            yield from self._documents(opened, beside, extract, tick) if opened else ()
+        except StoreUnavailable:
+            raise
+        except (ChildFailed, StoreError) as failed:
+            if len(opened) == 1:
+                log.warning("mail_unreadable", message=str(opened[0][0].id), reason=str(failed))
+                what = "mail" if isinstance(failed, ChildFailed) else "bytes"
+                yield Unreadable(opened[0][0], f"the {what} can't be read: {failed}")
+                return
+            log.warning("not_read_side_by_side", messages=len(opened), reason=str(failed))
+            for row, _ in opened:
+                yield from self._make([row], beside, extract, tick)
 
-    def _texts(self, mails: Mapping[bytes, StoredMail]) -> dict[bytes, KnownText]:
-        hashes = {attachment.sha256 for mail in mails.values() for attachment in mail.message.attachments}
+    def _documents(
+        self,
+        opened: Sequence[tuple[Row, OpenedMail]],
+        beside: Beside,
+        extract: Extract | None,
+        tick: Callable[[], None],
+    ) -> list[Ready | Unreadable]:
+        with self._readers.group(tick) as group:
+            mails = self.mail.read(group, [mail for _, mail in opened])
+            texts = self._texts(mails)
+            if extract is not None and (unread := _unread(group, mails, texts)):
+                extract(unread)
+                texts = self._texts(mails)
+            inputs = [self._inputs(row, mail, beside, texts) for (row, _), mail in zip(opened, mails, strict=True)]
+            made = group.documents(inputs)
+        return [
+            self._ready(row, *one, beside, texts) for (row, _), one in zip(opened, zip(mails, made, strict=True), strict=True)
+        ]
+
+    def _texts(self, mails: Sequence[ReadMail]) -> dict[bytes, KnownText]:
+        hashes = {file.sha256 for mail in mails for file in mail.files}
         if not hashes:
             return {}
         with self._engine.connect() as connection:
             return known_texts(connection, hashes)
 
+    def _inputs(self, row: Row, mail: ReadMail, beside: Beside, texts: Mapping[bytes, KnownText]) -> list[Any]:
+        """As `reading_child` takes them."""
+        message_id = str(row.id)
+        pages = {
+            str(number): [(page.number, page.text, page.file) for page in read_pages(self._archive, texts[file.sha256])]
+            for number, file in enumerate(mail.files)
+            if file.sha256 in texts and has_text_of_its_own(file)
+        }
+        return [
+            message_id,
+            row.version,
+            row.sha256.hex(),
+            row.sort_at,
+            row.size_bytes,
+            row.internet_message_id,
+            beside.threads.get(row.id),
+            row.sender,
+            row.subject,
+            beside.people.get(message_id, ()),
+            beside.copies.get(message_id, ()),
+            pages,
+        ]
+
     def _ready(
-        self,
-        row: Row,
-        mail: StoredMail,
-        thread_id: UUID | None,
-        people: Sequence[Person],
-        copies: Sequence[Copy],
-        texts: Mapping[bytes, KnownText],
-    ) -> Ready:
-        message = mail.message
-        files, reasons, is_waiting = [], [], False
-        for attachment in message.attachments:
-            known = texts.get(attachment.sha256)
-            pages: tuple[Page, ...] = ()
-            if has_text_of_its_own(attachment):
+        self, row: Row, mail: ReadMail, made: Document, beside: Beside, texts: Mapping[bytes, KnownText]
+    ) -> Ready | Unreadable:
+        if made.error is not None:
+            log.error("document_failed", message=str(row.id), error=made.error)
+            return Unreadable(row, f"no document can be made of it: {made.error}")
+        reasons, is_waiting = [], False
+        for file in mail.files:
+            known = texts.get(file.sha256)
+            if has_text_of_its_own(file):
                 if known is None:
                     is_waiting = True
-                else:
-                    pages = read_pages(self._archive, known)
-                    if known.reason is not None:
-                        reasons.append({"file": attachment.name, "state": known.state, "reason": known.reason})
-            files.append(FileText(attachment.name, attachment.content_type, attachment.sha256, pages))
-        document = build_document(
-            Inputs(
-                id=row.id,
-                version=row.version,
-                sha256=row.sha256,
-                sort_at=row.sort_at,
-                size_bytes=row.size_bytes,
-                message=message,
-                internet_message_id=row.internet_message_id,
-                thread_id=thread_id,
-                sender=row.sender,
-                subject=row.subject,
-                people=people,
-                copies=copies,
-                files=files,
-            )
-        )
-        if "text_too_large" in message.defects or document.get("cut"):
+                elif known.reason is not None:
+                    reasons.append({"file": file.name, "state": known.state, "reason": known.reason})
+        if mail.is_cut or made.is_cut:
             reasons.append({"file": "", "state": "too_large", "reason": "more text than the limit; the rest is left out"})
         state = SearchState.BODY if is_waiting else SearchState.PARTIAL if reasons else SearchState.FULL
-        attachments = None if row.parser_version == PARSER_VERSION else _attachment_rows(row.id, message.attachments)
-        return Ready(row, thread_id, _json(document), state, reasons, message.has_attachments, attachments)
+        attachments = None if row.parser_version == PARSER_VERSION else _attachment_rows(row.id, mail.files)
+        return Ready(row, beside.threads.get(row.id), made.json, state, reasons, mail.has_attachments, attachments)
 
 
 def side_by_side(rows: Sequence[Row]) -> Iterator[list[Row]]:
-    """Groups to be parsed together: not too many messages, nor too large ones, and one in any case."""
+    """Groups to be parsed together: not too many messages, nor too large ones, and one in any case.
+
+    What was not heard of again when it was read the last time is read by itself, after all others.
+    """
     group: list[Row] = []
     size = 0
     for row in rows:
+        if row.attempts:
+            continue
         if group and (len(group) == SIDE_BY_SIDE or size + row.size_bytes > _SIDE_BY_SIDE_BYTES):
             yield group
             group, size = [], 0
@@ -209,6 +241,7 @@ def side_by_side(rows: Sequence[Row]) -> Iterator[list[Row]]:
         size += row.size_bytes
     if group:
         yield group
+    yield from ([row] for row in rows if row.attempts)
 
 
 def _attempt(row: Row, read: Callable[P, T], *given: P.args, **named: P.kwargs) -> T | Unreadable:
@@ -224,22 +257,22 @@ def _attempt(row: Row, read: Callable[P, T], *given: P.args, **named: P.kwargs) 
         return Unreadable(row, f"the mail can't be read: {type(error).__name__}")
 
 
-def has_text_of_its_own(attachment: Attachment) -> bool:
+def has_text_of_its_own(file: ReadFile) -> bool:
     """Not a mail inside the mail, whose text is part of the outer one; not a signature."""
-    return not attachment.is_message and attachment.content_type not in _SIGNATURES
+    return not file.is_message and file.content_type not in _SIGNATURES
 
 
-def _unread(mails: Mapping[bytes, StoredMail], texts: Mapping[bytes, KnownText]) -> Unread:
+def _unread(group: MailGroup, mails: Sequence[ReadMail], texts: Mapping[bytes, KnownText]) -> Unread:
     """Each content once."""
-    found: dict[bytes, tuple[Attachment, StoredMail]] = {}
-    for mail in mails.values():
-        for attachment in mail.message.attachments:
-            if attachment.sha256 not in texts and has_text_of_its_own(attachment):
-                found.setdefault(attachment.sha256, (attachment, mail))
+    found: dict[bytes, UnreadFile] = {}
+    for number, mail in enumerate(mails):
+        for place, file in enumerate(mail.files):
+            if file.sha256 not in texts and has_text_of_its_own(file):
+                found.setdefault(file.sha256, UnreadFile(file, partial(group.content, number, place)))
     return list(found.values())
 
 
-def _attachment_rows(message_id: UUID, attachments: Sequence[Attachment]) -> list[dict[str, Any]]:
+def _attachment_rows(message_id: UUID, attachments: Sequence[ReadFile]) -> list[dict[str, Any]]:
     return [
         {
             "m": message_id,
@@ -261,28 +294,9 @@ def _place(row: Row) -> Place | None:
     return Place(row.pack_id, row.position, row.stored_bytes) if row.pack_id is not None else None
 
 
-_person = lru_cache(maxsize=16384)(Person)
-"""Who mostly comes again and again."""
-
-
-def _grouped(rows: Sequence[Any], make: Callable[..., T]) -> dict[str, list[T]]:
+def _grouped(rows: Sequence[Any]) -> dict[str, list[Sequence[Any]]]:
     """By the message's id, which stands first in each row."""
-    found: dict[str, list[T]] = {}
+    found: dict[str, list[Sequence[Any]]] = {}
     for message_id, *values in rows:
-        found.setdefault(message_id, []).append(make(*values))
+        found.setdefault(message_id, []).append(values)
     return found
-
-
-def _json(document: dict[str, Any]) -> bytes:
-    try:
-        return orjson.dumps(document)
-    except TypeError:  # lone surrogates
-        return orjson.dumps(_clean(document))
-
-
-def _clean(value: Any) -> Any:
-    if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode()
-    if isinstance(value, dict):
-        return {key: _clean(item) for key, item in value.items()}
-    return [_clean(item) for item in value] if isinstance(value, list) else value

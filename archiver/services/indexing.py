@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from threading import BoundedSemaphore
 from uuid import UUID
 
@@ -24,6 +25,7 @@ from archiver.models.states import SearchState
 from archiver.search.index import REQUEST_BYTES, Refused, SearchServer
 from archiver.services import batch_sql, indexing_sql
 from archiver.services.documents import DocumentMaker, Extract, Ready, Row, Unreadable
+from archiver.services.mail_readers import MailReaders
 from archiver.services.search_indexes import Indexes, ensure_live, load_indexes
 from archiver.services.threads import hold_threads, join_threads, own_key
 from archiver.store.archive import Archive
@@ -32,6 +34,8 @@ _BATCH_BYTES = 24 << 20
 _REQUESTS_UNDER_WAY = 4
 _BATCHES_UNDER_WAY = 2
 _RENEW_SECONDS = indexing_sql.LEASE_SECONDS / 3
+
+BODY, ATTACHMENTS = "body", "attachments"
 
 log = get_logger("indexing")
 
@@ -44,6 +48,7 @@ class Lease:
     rows: Sequence[Row]
     indexes: Indexes
     threads: Mapping[UUID, UUID | None]
+    stage: str = BODY
     renewed: float = field(default_factory=time.monotonic)
 
     @property
@@ -92,13 +97,22 @@ class _UnderWay:
 class Indexer:
     """One for a process and a kind of work; `run` by one thread at a time."""
 
-    def __init__(self, engine: Engine, archive: Archive, server: SearchServer, batch: int, *, patience: float = 0.0) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        archive: Archive,
+        server: SearchServer,
+        batch: int,
+        *,
+        patience: float = 0.0,
+        readers: MailReaders | None = None,
+    ) -> None:
         """`patience`: seconds that mail which keeps coming has to gather while less than half a batch was there."""
         self._engine = engine
         self._server = server
         self._batch = batch
         self._patience = patience
-        self._maker = DocumentMaker(engine, archive)
+        self._maker = DocumentMaker(engine, archive, readers)
         self._room = BoundedSemaphore(_REQUESTS_UNDER_WAY)
         self.mail = self._maker.mail
 
@@ -125,7 +139,7 @@ class Indexer:
 
     def lease(self) -> Lease | None:
         """The next messages in the order of the packs, with the thread of each."""
-        return self._lease(indexing_sql.BEHIND, {"limit": self._batch}, raised=0)
+        return self._lease(indexing_sql.BEHIND, {"limit": self._batch}, BODY)
 
     def _lease_next(self, last: int) -> Lease | None:
         """Many small commits cost the search server more than a few large ones. The batch in hand goes on meanwhile."""
@@ -136,7 +150,7 @@ class Indexer:
     def lease_unread(self, most: int, smallest: int, largest: int) -> Lease | None:
         """Messages of this size whose attachments are to be read. Their documents get a new version."""
         sizes = {"smallest": smallest, "largest": largest}
-        return self._lease(indexing_sql.UNREAD, {"limit": most, **sizes}, raised=1)
+        return self._lease(indexing_sql.UNREAD, {"limit": most, **sizes}, ATTACHMENTS)
 
     def index(self, lease: Lease, extract: Extract) -> Counts:
         """One lease from beginning to end."""
@@ -161,12 +175,13 @@ class Indexer:
 
         with ThreadPoolExecutor(2, "fill") as threads:
             for rows in batches:
-                lease = Lease(uuid7(), rows, indexes, {row.id: row.thread_id for row in rows}, math.inf)
+                lease = Lease(uuid7(), rows, indexes, {row.id: row.thread_id for row in rows}, renewed=math.inf)
                 under_way.append((rows, self._make(lease, threads)[2]))
                 settle(1)
             settle(0)
 
-    def _lease(self, statement: str, parameters: dict[str, int], *, raised: int) -> Lease | None:
+    def _lease(self, statement: str, parameters: dict[str, int], stage: str) -> Lease | None:
+        raised = int(stage == ATTACHMENTS)
         with self._engine.begin() as connection:
             batch_sql.run(connection, "SET LOCAL plan_cache_mode = force_custom_plan")
             batch_sql.run(connection, indexing_sql.LEASE_ALONE)
@@ -175,15 +190,14 @@ class Indexer:
             if not rows:
                 return None
             lease_id, ids = uuid7(), [row.id for row in rows]
-            batch_sql.run(
-                connection, indexing_sql.TAKE, id=lease_id, ids=batch_sql.uuids(ids), seconds=indexing_sql.LEASE_SECONDS
-            )
+            taken = {"id": lease_id, "ids": batch_sql.uuids(ids), "stage": stage}
+            batch_sql.run(connection, indexing_sql.TAKE, seconds=indexing_sql.LEASE_SECONDS, **taken)
             if raised:
                 batch_sql.run(connection, indexing_sql.RAISE, ids=ids)
         with self._engine.begin() as connection:
             indexes = load_indexes(connection)
             threads = join_threads(connection, rows)
-        return Lease(lease_id, sorted(rows, key=_place), indexes, threads)
+        return Lease(lease_id, sorted(rows, key=_place), indexes, threads, stage)
 
     # making and sending
 
@@ -205,7 +219,8 @@ class Indexer:
                 arrived.extend(_light(ready) for ready in request)
                 request, size = [], 0
 
-        for made in self._maker.make(lease.rows, lease.threads, extract):
+        begin, tick = partial(self._begin, lease), partial(self.keep, lease)
+        for made in self._maker.make(lease.rows, lease.threads, extract, begin, tick):
             if isinstance(made, Unreadable):
                 unreadable.append(made)
                 continue
@@ -215,7 +230,15 @@ class Indexer:
             size += len(made.document)
             self.keep(lease)
         flush()
+        self._begin(lease, ())
         return arrived, unreadable, requests
+
+    def _begin(self, lease: Lease, rows: Sequence[Row]) -> None:
+        """Before messages are read: if we are not heard of again, it may be because of them."""
+        if lease.renewed == math.inf:  # not leased
+            return
+        with self._engine.begin() as connection:
+            batch_sql.run(connection, indexing_sql.READ, id=lease.id, ids=batch_sql.uuids(row.id for row in rows))
 
     def _send(self, indexes: Indexes, request: list[Ready]) -> list[Unreadable]:
         """Gives those that the server refuses."""
@@ -260,6 +283,10 @@ class Indexer:
             hold_threads(connection)
             is_held = bool(batch_sql.run(connection, indexing_sql.RELEASE, id=lease.id))
             done = _write_arrived(connection, arrived) | _write_failed(connection, unreadable) if is_held else set()
+            suspected = [row.id for row in lease.rows if row.attempts and row.id in done]
+            if suspected:
+                ids = batch_sql.uuids(suspected)
+                batch_sql.run(connection, indexing_sql.FORGET_ATTEMPTS, ids=ids, stage=lease.stage)
             lost = sorted({row.id for row in lease.rows} - done)
             if load_indexes(connection).ids != lease.indexes.ids:  # a reindex has begun or ended meanwhile
                 lost = lease.ids

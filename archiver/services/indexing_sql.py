@@ -7,17 +7,24 @@ LEASE_SECONDS = 20
 _COLUMNS = """
     SELECT m.id, m.sha256, m.index_version + %(raised)s AS version, m.internet_message_id, m.in_reply_to,
         m.reference_ids, m.subject, m.sender, m.sort_at, m.size_bytes, m.parser_version, m.thread_id, o.pack_id, o.position,
-        o.stored_bytes
+        o.stored_bytes, 0 AS attempts
     FROM messages m LEFT JOIN objects o ON o.sha256 = m.sha256 AND o.kind = 'message'"""
 _FREE = "m.id NOT IN (SELECT unnest(message_ids) FROM index_leases)"
 _FIRST = """
     ORDER BY m.archived_at, m.id LIMIT %(limit)s"""
 
+
+def _counted(stage: str) -> str:
+    """With how often the process that read the message was not heard of again."""
+    attempts = f"(SELECT attempts FROM reading_attempts WHERE message_id = m.id AND stage = '{stage}')"  # noqa: S608
+    return _COLUMNS.replace("0 AS attempts", f"coalesce({attempts}, 0) AS attempts")
+
+
 # Whose document is behind.
-BEHIND = f"{_COLUMNS} WHERE m.indexed_version < m.index_version AND {_FREE} {_FIRST}"
+BEHIND = f"{_counted('body')} WHERE m.indexed_version < m.index_version AND {_FREE} {_FIRST}"
 
 # Whose attachments have not been read yet.
-UNREAD = f"""{_COLUMNS} WHERE m.search_state = 'body' AND m.indexed_version >= m.index_version AND {_FREE}
+UNREAD = f"""{_counted("attachments")} WHERE m.search_state = 'body' AND m.indexed_version >= m.index_version AND {_FREE}
     AND m.size_bytes BETWEEN %(smallest)s AND %(largest)s {_FIRST} FOR NO KEY UPDATE OF m SKIP LOCKED"""
 
 # For a reindex. A document that is behind gets the version that it is known by: the one that is due, with the next version,
@@ -34,13 +41,27 @@ IN_PACKS = f"""{_NOTED.replace("LEFT JOIN", "JOIN")}
 LEASE_ALONE = "SELECT pg_advisory_xact_lock(hashtextextended('archiver:index_leases', 0))"
 
 # What has ended is dropped before anybody leases its messages: whoever does not find his lease has lost it. One that is being
-# renewed or finished at this moment is not.
+# renewed or finished at this moment is not. What its holder was reading is counted: it may be what has ended him.
 DROP_ENDED = """
-    DELETE FROM index_leases WHERE id IN (SELECT id FROM index_leases WHERE until < now() FOR UPDATE SKIP LOCKED)"""
+    WITH ended AS (
+        DELETE FROM index_leases WHERE id IN (SELECT id FROM index_leases WHERE until < now() FOR UPDATE SKIP LOCKED)
+        RETURNING stage, reading)
+    INSERT INTO reading_attempts (message_id, stage, attempts)
+    SELECT DISTINCT m.id, ended.stage, 1 FROM ended JOIN messages m ON m.id = ANY(ended.reading)
+    ON CONFLICT (message_id, stage) DO UPDATE SET attempts = reading_attempts.attempts + 1"""
 
 TAKE = """
-    INSERT INTO index_leases (id, until, message_ids)
-    VALUES (%(id)s, now() + make_interval(secs => %(seconds)s), %(ids)s::uuid[])"""
+    INSERT INTO index_leases (id, until, message_ids, stage)
+    VALUES (%(id)s, now() + make_interval(secs => %(seconds)s), %(ids)s::uuid[], %(stage)s)"""
+
+# What is being read from now on. Written before it is read; the commit need not reach the disk: a machine that loses its
+# power is no fault of the mail.
+READ = """
+    UPDATE index_leases SET reading = %(ids)s::uuid[]
+    FROM (SELECT set_config('synchronous_commit', 'off', true) AS now) AS quick
+    WHERE id = %(id)s AND quick.now = 'off'"""
+
+FORGET_ATTEMPTS = "DELETE FROM reading_attempts WHERE message_id = ANY(%(ids)s::uuid[]) AND stage = %(stage)s"
 
 RENEW = "UPDATE index_leases SET until = now() + make_interval(secs => %(seconds)s) WHERE id = %(id)s"
 

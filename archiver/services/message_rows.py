@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -10,13 +11,12 @@ from uuid import UUID
 import structlog
 
 from archiver.mail import limits
-from archiver.mail.addresses import Address
 from archiver.mail.canonical import Canonical, canonical_sha256
-from archiver.mail.dates import choose_date, sort_date
-from archiver.mail.headers import Headers, read_headers
+from archiver.mail.summary import Summary, summarise
 from archiver.models.ids import message_uuid
-from archiver.models.states import DateOrigin, ParticipantRole
-from archiver.services.threads import subject_key
+from archiver.models.states import DateOrigin
+from archiver.services.mail_readers import process_readers
+from archiver.services.threads import thread_subject
 from archiver.store.content import Memory, Spooled, StoredMessage
 
 Bytes = Memory | Spooled | StoredMessage
@@ -25,6 +25,8 @@ Mail = tuple[Bytes, bytes, datetime | None]  # with their SHA-256, and the date 
 _log = structlog.get_logger(__name__)
 _NO_DATE = datetime(1970, 1, 1, tzinfo=UTC)
 _HEADER_BYTES = limits.HEADER_BYTES + 4
+_END = re.compile(rb"\n\r?\n")
+_ODD_STARTS = (b"\xef", b"\r", b"\n", b">From ", b"From ")  # the first blank line may not be the end of the header then
 _ORIGINS = {
     "date": DateOrigin.HEADER,
     "server": DateOrigin.SERVER,
@@ -47,53 +49,58 @@ def describe(raw: Bytes, sha256: bytes, received_at: datetime | None) -> Message
 
 
 def describe_all(mails: Sequence[Mail]) -> list[MessageRows]:
-    """The rows of each, in order.
-
-    One step for all of them, then the next: the code of a step stays in the processor's cache, which saves a fifth of the time.
-    """
+    """The rows of each, in order. Headers are read in a child process; what can't be read there is archived like any other."""
     canonicals = [_canonical(raw) for raw, _, _ in mails]
-    headers = [_headers(raw, sha256) for raw, sha256, _ in mails]
-    receipts = [read.first_received if at is None else None for (_, _, at), read in zip(mails, headers, strict=True)]
-    subjects = [subject_key(read.subject) for read in headers]
-    return list(map(_rows, mails, headers, canonicals, receipts, subjects))
+    if not mails:
+        return []
+    found = process_readers().summaries([_head(raw) for raw, _, _ in mails], [at for _, _, at in mails])
+    return list(map(_rows, mails, map(_readable, mails, found), canonicals))
 
 
-def _rows(
-    mail: Mail, headers: Headers, canonical: bytes, first_received: datetime | None, thread_subject: UUID | None
-) -> MessageRows:
-    raw, sha256, received_at = mail
+def _readable(mail: Mail, found: Summary | None) -> Summary:
+    if found is not None:
+        return found
+    _log.error("header_unreadable", sha256=mail[1].hex())
+    (nothing,) = summarise([b""], [mail[2]])
+    return {**nothing, "defects": ("header_unreadable",)}
+
+
+def _rows(mail: Mail, found: Summary, canonical: bytes) -> MessageRows:
+    raw, sha256, _ = mail
     message_id = message_uuid(sha256)
-    dated = choose_date(headers.date, received_at, first_received)
-    author = headers.author
     row = {
         "id": message_id,
         "sha256": sha256.hex(),
         "canonical_sha256": canonical.hex(),
-        "internet_message_id": headers.message_id or None,
-        "in_reply_to": next(iter(headers.in_reply_to), None),
-        "reference_ids": headers.references,
-        "sent_at": headers.date,
-        "received_at": received_at or first_received,
-        "sort_at": sort_date(headers.date, received_at, first_received) or _NO_DATE,
-        "date_origin": _ORIGINS[dated.origin],
-        "sender": _address(author) if author else None,
-        "sender_name": (author.name or None) if author else None,
-        "subject": headers.subject or None,
-        "thread_subject": thread_subject,
+        "internet_message_id": found["internet_message_id"],
+        "in_reply_to": found["in_reply_to"],
+        "reference_ids": found["reference_ids"],
+        "sent_at": found["sent_at"],
+        "received_at": found["received_at"],
+        "sort_at": found["sort_at"] or _NO_DATE,
+        "date_origin": _ORIGINS[found["dated_by"]],
+        "sender": found["sender"],
+        "sender_name": found["sender_name"],
+        "subject": found["subject"],
+        "thread_subject": thread_subject(*found["thread_subject"]),
         "size_bytes": raw.size,
-        "has_attachments": headers.has_attachments,
-        "defects": headers.defects,
+        "has_attachments": found["has_attachments"],
+        "defects": found["defects"],
     }
-    return MessageRows(message_id, sha256, row, _participants(message_id, headers))
+    people = enumerate(found["people"])
+    participants = [
+        {"m": message_id, "p": place, "r": role, "a": address, "n": name} for place, (role, address, name) in people
+    ]
+    return MessageRows(message_id, sha256, row, participants)
 
 
-def _headers(raw: Bytes, sha256: bytes) -> Headers:
-    head = raw.read(0, min(raw.size, _HEADER_BYTES))
-    try:
-        return read_headers(head)
-    except Exception:  # noqa: BLE001  (a mail that breaks the reader is archived like any other)
-        _log.exception("header_unreadable", sha256=sha256.hex())
-        return read_headers(b"")
+def _head(raw: Bytes) -> bytes:
+    """What the header is read from: no more of the body than has to be."""
+    if isinstance(raw, Memory) and not raw.data.startswith(_ODD_STARTS):
+        end = _END.search(raw.data, 0, _HEADER_BYTES)
+        if end is not None:
+            return raw.data[: end.end()]
+    return raw.read(0, min(raw.size, _HEADER_BYTES))
 
 
 def _canonical(raw: Bytes) -> bytes:
@@ -103,24 +110,3 @@ def _canonical(raw: Bytes) -> bytes:
     for piece in raw.pieces():
         canonical.feed(piece)
     return canonical.digest()
-
-
-def _participants(message_id: UUID, headers: Headers) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = []
-    for role, addresses in (
-        (ParticipantRole.FROM, headers.from_),
-        (ParticipantRole.SENDER, headers.sender),
-        (ParticipantRole.REPLY_TO, headers.reply_to),
-        (ParticipantRole.TO, headers.to),
-        (ParticipantRole.CC, headers.cc),
-        (ParticipantRole.BCC, headers.bcc),
-    ):
-        for entry in addresses:
-            rows.append(
-                {"m": message_id, "p": len(rows), "r": role, "a": _address(entry), "n": entry.name or None},
-            )
-    return rows
-
-
-def _address(entry: Address) -> str:
-    return entry.key or entry.name or entry.group

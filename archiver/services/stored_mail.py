@@ -6,13 +6,13 @@ which the archive has the file.
 
 from __future__ import annotations
 
-import base64
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from archiver.mail.message import Message, read_texts
 from archiver.mail.tnef import is_tnef
+from archiver.services import mail_marks
+from archiver.services.mail_readers import MailGroup, ReadMail
 from archiver.store.archive import Archive
 from archiver.store.errors import LostPack
 from archiver.store.frames import Kind
@@ -20,8 +20,6 @@ from archiver.store.pack import Place
 from archiver.store.reader import CachingReader, Frame
 from archiver.store.recipe import Literal, PartRef, Recipe
 
-_MARK = b"\0archiver part\0"  # its length is a multiple of three: it looks the same in base64 whatever follows
-_ENCODED_MARK = base64.b64encode(_MARK)
 _HEADER_BYTES = 64 << 10
 _WHOLE_BYTES = 32 << 20
 _CONTENT_TYPE = re.compile(rb"^content-type:[ \t\r\n]*([\w.+-]{1,80}/[\w.+-]{1,120})", re.IGNORECASE | re.MULTILINE)
@@ -29,14 +27,6 @@ _FILE_TYPES = (b"image/", b"audio/", b"video/", b"font/", b"application/")
 _READ_TYPES = frozenset(  # the parser looks into these
     {b"application/ms-tnef", b"application/vnd.ms-tnef", b"application/pkcs7-mime", b"application/x-pkcs7-mime"}
 )
-
-
-@dataclass(frozen=True, slots=True)
-class StoredMail:
-    message: Message
-    """As `read_texts` gives it."""
-    parts: frozenset[bytes]
-    """The SHA-256 of attachments whose content is not at hand in `message`, but as a part in the archive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,16 +55,14 @@ class MailReader:
         recipe, at = Recipe.decode(data)
         return OpenedMail(sha256, *self._assemble(recipe, data, at))
 
-    def parse(self, opened: Sequence[OpenedMail]) -> list[StoredMail]:
-        """Best done for `message.SIDE_BY_SIDE` at once."""
-        messages = read_texts([mail.raw for mail in opened])
-        return [self._stored(mail, message) for mail, message in zip(opened, messages, strict=True)]
-
-    def _stored(self, mail: OpenedMail, message: Message) -> StoredMail:
-        if mail.left_out and len(mail.raw) <= _WHOLE_BYTES and _holds_nested(message):
-            whole = self._objects.read(mail.sha256)  # its hash is that of all its bytes
-            return StoredMail(read_texts([whole])[0], frozenset())
-        return _with_parts(message, mail.left_out)
+    def read(self, group: MailGroup, opened: Sequence[OpenedMail]) -> list[ReadMail]:
+        """Parsed in a child. Best done for `message.SIDE_BY_SIDE` at once. ChildFailed: one of them has ended it."""
+        left_out = {number: mail.left_out for number, mail in enumerate(opened) if mail.left_out}
+        found, nested = group.read([mail.raw for mail in opened], left_out)
+        for number in nested:
+            if len(opened[number].raw) <= _WHOLE_BYTES:
+                found[number] = group.read_whole(number, self._objects.read(opened[number].sha256))
+        return found
 
     def remember(self, part: bytes, place: Place) -> None:
         """Where a part lies, so that it need not be looked for."""
@@ -102,7 +90,7 @@ class MailReader:
                 at += step.length
             elif self._is_file(step, raw):
                 left_out[step.sha256] = step.length
-                raw += base64.b64encode(_MARK + step.sha256)
+                raw += mail_marks.mark(step.sha256)
             else:
                 for piece in self._objects.part(step):
                     raw += piece
@@ -118,22 +106,3 @@ class MailReader:
         if not kind.startswith(_FILE_TYPES) or kind in _READ_TYPES:
             return False
         return kind != b"application/octet-stream" or not is_tnef(next(self.part(part.sha256), b""))
-
-
-def _holds_nested(message: Message) -> bool:
-    return any(_ENCODED_MARK in attachment.content for attachment in message.attachments if attachment.is_message)
-
-
-def _with_parts(message: Message, left_out: dict[bytes, int]) -> StoredMail:
-    if not left_out:
-        return StoredMail(message, frozenset())
-    attachments = []
-    parts = set()
-    for attachment in message.attachments:
-        content = attachment.content if not attachment.is_message and attachment.part is not None else b""
-        sha256 = content[len(_MARK) :]
-        if content.startswith(_MARK) and sha256 in left_out:
-            attachment = replace(attachment, measured=(left_out[sha256], sha256))
-            parts.add(sha256)
-        attachments.append(attachment)
-    return StoredMail(replace(message, attachments=tuple(attachments)), frozenset(parts))

@@ -75,10 +75,9 @@ class Threadable(Identified, Protocol):
     def sort_at(self) -> datetime: ...
 
 
-def subject_key(subject: str | None) -> UUID | None:
-    """For `messages.thread_subject`, which comes with the message. Replies have another key than what they
+def thread_subject(normalised: str, is_reply: bool) -> UUID | None:
+    """For `messages.thread_subject`, from what `normalise_subject` gives. Replies have another key than what they
     answer to, so that the thousandth issue of a newsletter need not look at the others."""
-    normalised, is_reply = normalise_subject(subject or "")
     return uuid_of(int(_subject_key(normalised, is_reply=is_reply), 16)) if normalised else None
 
 

@@ -10,6 +10,7 @@ from archiver.services.documents import side_by_side
 
 class Row(NamedTuple):
     size_bytes: int
+    attempts: int = 0
 
 
 @pytest.mark.parametrize(
@@ -29,3 +30,8 @@ def test_groups_are_bounded_in_number_and_in_bytes(sizes: list[int], groups: lis
     found = list(side_by_side(rows))
     assert [len(group) for group in found] == groups
     assert [row for group in found for row in group] == rows
+
+
+def test_what_was_not_heard_of_again_is_read_by_itself_after_all_others() -> None:
+    rows = [Row(1), Row(2, attempts=1), Row(3), Row(4, attempts=1)]
+    assert list(side_by_side(rows)) == [[rows[0], rows[2]], [rows[1]], [rows[3]]]

@@ -11,8 +11,9 @@ from fastapi.responses import HTMLResponse, Response
 
 from archiver.api.downloads import attachment_name
 from archiver.errors import NotFound
-from archiver.services import audit, message_content, messages, texts
+from archiver.services import audit, messages, texts
 from archiver.services.access import scope_of
+from archiver.services.drawings import Page
 from archiver.services.message_content import IMAGE_TYPES, Content
 from archiver.services.messages import MessageDetail
 from archiver.web.pages.base import View, Viewed
@@ -43,7 +44,7 @@ def message_page(view: Viewed, message_id: UUID, q: str = "", part: str = "", sh
         thread = messages.around(connection, scope, detail.message)
     message = detail.message
     audit.record_look(view.context.engine, view.who, "message.read", "message", message_id)
-    content = message_content.read(view.context.archive, bytes.fromhex(message.sha256), message.size_bytes, "cid")
+    content = view.context.opener.read(view.who.user_id, bytes.fromhex(message.sha256), message.size_bytes, "cid")
     values: dict[str, Any] = {
         "q": q[:2000],
         "detail": detail,
@@ -65,7 +66,7 @@ def message_page(view: Viewed, message_id: UUID, q: str = "", part: str = "", sh
 def body_frame(view: Viewed, message_id: UUID, remote: bool = False) -> Response:
     """What the mail's own HTML says, where it can do nothing: no scripts, no forms, an origin of its own."""
     sha256, size = _visible(view, message_id)
-    html = message_content.frame(view.context.archive, sha256, size, keep_remote=remote)
+    html = view.context.opener.frame(view.who.user_id, sha256, size, keep_remote=remote)
     if remote:
         audit.record_look(view.context.engine, view.who, "message.remote_images", "message", message_id)
     images = "img-src data: https: http:" if remote else "img-src data:"
@@ -80,7 +81,7 @@ def body_frame(view: Viewed, message_id: UUID, remote: bool = False) -> Response
 def show_file(view: Viewed, message_id: UUID, number: int) -> Response:
     """A picture to look at. Everything else is downloaded, never opened here."""
     sha256, size = _visible(view, message_id)
-    file = message_content.read_file(view.context.archive, sha256, size, number)
+    file = view.context.opener.file(view.who.user_id, sha256, size, number)
     audit.record_look(view.context.engine, view.who, "attachment.read", "message", message_id, number=number, name=file.name)
     if file.content_type not in IMAGE_TYPES:
         raise NotFound(f"attachment {number} is no picture")
@@ -97,9 +98,12 @@ def show_file(view: Viewed, message_id: UUID, number: int) -> Response:
 def draw_page(view: Viewed, message_id: UUID, number: int, page: int) -> Response:
     """A page of a PDF as a picture, drawn in a process of its own. Nothing of the file itself gets to the browser."""
     sha256, size = _visible(view, message_id)
-    file = message_content.read_file(view.context.archive, sha256, size, number)
     audit.record_look(view.context.engine, view.who, "attachment.read", "message", message_id, number=number, page=page)
-    picture = view.context.drawing.draw(file.data, page)
+    picture = view.context.drawings.draw(
+        view.who.user_id,
+        Page(sha256, number, page),
+        lambda: view.context.opener.file(view.who.user_id, sha256, size, number).data,
+    )
     if not picture.png:
         raise NotFound(picture.reason or f"attachment {number} has no page {page}")
     headers = {**_FRAME_HEADERS, "Content-Security-Policy": "sandbox; default-src 'none'; img-src 'self'"}
@@ -110,11 +114,13 @@ def draw_page(view: Viewed, message_id: UUID, number: int, page: int) -> Respons
 def file_text(view: Viewed, message_id: UUID, number: int, page: int = 1) -> Response:
     """What is in a file, without opening it: a PDF drawn page by page, and what the index has read."""
     sha256, size = _visible(view, message_id)
-    file = message_content.read_file(view.context.archive, sha256, size, number)
+    file = view.context.opener.file(view.who.user_id, sha256, size, number)
     audit.record_look(view.context.engine, view.who, "attachment.read", "message", message_id, number=number, name=file.name)
     with view.context.reading() as connection:
         known = texts.known_texts(connection, [file.sha256]).get(file.sha256)
-    drawn = view.context.drawing.draw(file.data, 0) if _is_pdf(file.content_type, file.name) else None
+    drawn = None
+    if _is_pdf(file.content_type, file.name):
+        drawn = view.context.drawings.draw(view.who.user_id, Page(sha256, number, 0), lambda: file.data)
     has_pages = drawn is not None and drawn.pages > 0
     shown, left = [], _PREVIEW_CHARS
     for one in texts.read_pages(view.context.archive, known) if known else ():

@@ -114,9 +114,9 @@ def test_a_late_child_is_killed_and_replaced() -> None:
         assert extractor.extract(b"zebra").state is State.OK
         (child,) = children()
         child.suspend()
-        extractor._seconds = 0.5
+        extractor.children.seconds = 0.5
         assert extractor.extract(b"zebra").state is State.TIMEOUT
-        extractor._seconds = 20
+        extractor.children.seconds = 20
         assert extractor.extract(b"zebra").state is State.OK
         assert not child.is_running()
 
@@ -140,8 +140,8 @@ def test_a_crash_is_survived() -> None:
 def test_memory_is_limited() -> None:
     code = textwrap.dedent("""
         import resource
-        from archiver.extract import child
-        child._limit_memory()
+        from archiver.extract import serving
+        serving.limit_memory(serving._open_sizes())
         try:
             block = bytearray(2 << 30)
         except MemoryError:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import io
 import zipfile
+from datetime import UTC, datetime
+from json import loads
 from pathlib import Path
 from threading import Thread
 from uuid import UUID
@@ -14,11 +16,13 @@ import pytest
 from archiver.config import load_settings
 from archiver.mail.attachments import Attachment
 from archiver.mail.message import read_texts
-from archiver.models.ids import message_uuid
+from archiver.models.ids import message_uuid, uuid7
+from archiver.search.document import split_passages
 from archiver.search.index import SearchServer, SearchUnavailable
 from archiver.services import dead_letters, index_jobs
 from archiver.services.delete import delete_message
 from archiver.services.indexing import Indexer
+from archiver.services.mail_readers import ReadFile, process_readers
 from archiver.services.stored_mail import MailReader
 from archiver.store.content import Memory, sha256_of
 from connectors.base import Batch, ChangeKind, CopyChange, RawMessage
@@ -313,16 +317,22 @@ def test_mail_read_without_its_files_means_the_same(at: IndexWorld, corpus: Path
     left_out = 0
     distinct = list(dict.fromkeys(messages))
     opened = [reader.open(sha256_of(Memory(data)), None) for data in distinct]
-    for data, stored in zip(distinct, reader.parse(opened), strict=True):
+    inputs = [[str(uuid7()), 1, "00" * 32, datetime.now(UTC), 1, *[None] * 4, [], [], {}] for _ in distinct]
+    with process_readers().group() as group:
+        stored = reader.read(group, opened)
+        documents = group.documents(inputs)
+    for data, read, document in zip(distinct, stored, documents, strict=True):
         (whole,) = read_texts([data])
-        left_out += len(stored.parts)
-        assert stored.message.text == whole.text
-        assert stored.message.defects == whole.defects
-        assert [_shown(one) for one in stored.message.attachments] == [_shown(one) for one in whole.attachments]
+        left_out += sum(file.is_part for file in read.files)
+        text = "".join(passage for passages in split_passages(whole.text, whole.spans) for passage in passages)
+        found = loads(document.json)
+        shown = "".join("".join(found.get(name, "")) for name in ("text_01", "text_02"))
+        assert "".join(shown.split())[:1000] == "".join(text.split())[:1000]
+        assert [_shown(one) for one in read.files] == [_shown(one) for one in whole.attachments]
     assert left_out >= 3
 
 
-def _shown(attachment: Attachment) -> tuple[object, ...]:
+def _shown(attachment: Attachment | ReadFile) -> tuple[object, ...]:
     return attachment.name, attachment.position, attachment.size_bytes, attachment.sha256, attachment.is_message
 
 

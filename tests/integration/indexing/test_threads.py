@@ -13,8 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Engine, text
 
+from archiver.mail.threads import normalise_subject
 from archiver.models.ids import message_uuid, uuid7
-from archiver.services.threads import hold_threads, join_threads, subject_key
+from archiver.services.threads import hold_threads, join_threads, thread_subject
 from tests.integration.indexing.conftest import IndexWorld
 from tests.integration.store.conftest import MAILBOX, SECOND
 from tests.store_world import mail
@@ -64,7 +65,12 @@ def _threads(engine: Engine, mails: Iterable[Mail], batch: int) -> set[frozenset
                     "parent": parents[0] if parents else None,
                 }
                 at = _START + timedelta(days=day)
-                values |= {"references": list(parents), "at": at, "subject": subject, "key": subject_key(subject)}
+                values |= {
+                    "references": list(parents),
+                    "at": at,
+                    "subject": subject,
+                    "key": thread_subject(*normalise_subject(subject or "")),
+                }
                 connection.execute(_ADD, values)
                 connection.execute(
                     text("INSERT INTO participants (message_id, position, role, address) VALUES (:i, 0, 'from', :a)"),

@@ -1,0 +1,44 @@
+"""How a process and its child talk: a length, a JSON object of that length, then the pieces of bytes whose sizes it names.
+
+JSON, and nothing that makes objects: what comes from a child may have been written by whoever sent the mail.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from typing import Any, BinaryIO
+
+import orjson
+
+LENGTH = struct.Struct(">I")
+HEADER_BYTES = 512 << 20
+PIECES_BYTES = 512 << 20
+
+
+def encode(header: dict[str, Any]) -> bytes:
+    try:
+        data = orjson.dumps(header)
+    except TypeError:  # lone surrogates
+        data = json.dumps(header, default=str).encode("ascii")
+    return LENGTH.pack(len(data)) + data
+
+
+def decode(data: bytes) -> dict[str, Any]:
+    try:
+        header = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        header = json.loads(data)
+    if not isinstance(header, dict):
+        raise ValueError("no object")
+    return header
+
+
+def read(stream: BinaryIO) -> tuple[dict[str, Any], list[bytes]] | None:
+    """For the child. None when the parent has nothing more to say."""
+    prefix = stream.read(LENGTH.size)
+    if len(prefix) < LENGTH.size:
+        return None
+    header = decode(stream.read(LENGTH.unpack(prefix)[0]))
+    pieces = [stream.read(size) for size in header["sizes"]]
+    return (header, pieces) if [len(piece) for piece in pieces] == header["sizes"] else None

@@ -1,0 +1,34 @@
+"""What stands in a message where a large file was left out: the hash under which the archive has the file."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import replace
+
+from archiver.mail.message import Message
+
+_MARK = b"\0archiver part\0"  # its length is a multiple of three: it looks the same in base64 whatever follows
+_ENCODED_MARK = base64.b64encode(_MARK)
+
+
+def mark(sha256: bytes) -> bytes:
+    return base64.b64encode(_MARK + sha256)
+
+
+def holds_nested(message: Message) -> bool:
+    """A file was left out of a mail inside the mail, whose own hash is that of all its bytes."""
+    return any(_ENCODED_MARK in attachment.content for attachment in message.attachments if attachment.is_message)
+
+
+def with_parts(message: Message, left_out: dict[bytes, int]) -> Message:
+    """With size and hash of the files that were left out, by their SHA-256."""
+    if not left_out:
+        return message
+    attachments = []
+    for attachment in message.attachments:
+        content = attachment.content if not attachment.is_message and attachment.part is not None else b""
+        sha256 = content[len(_MARK) :]
+        if content.startswith(_MARK) and sha256 in left_out:
+            attachment = replace(attachment, measured=(left_out[sha256], sha256))
+        attachments.append(attachment)
+    return replace(message, attachments=tuple(attachments))
