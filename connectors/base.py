@@ -11,6 +11,8 @@ from typing import Any, Protocol
 
 Json = Any  # what `json.loads` gives
 
+NOT_FOUND = "not_found"
+"""The mark of a message that was listed and could not be found, in a dead letter's payload too."""
 BATCH_MESSAGES = 200
 BATCH_BYTES = 16 << 20
 BATCH_SECONDS = 5.0
@@ -88,6 +90,16 @@ class FailedMessage:
     data: bytes | None = field(default=None, repr=False)
     """The bytes, if there are any: they are kept for the next try."""
     detail: Mapping[str, Json] = field(default_factory=dict)
+
+    @property
+    def is_not_found(self) -> bool:
+        return self.detail.get(NOT_FOUND) is True
+
+
+def not_found(provider_key: str, folder: str = "") -> FailedMessage:
+    """For a message that the source has listed, and says it does not have. It may be wrong for a while: the engine asks once
+    more in a later cycle, and only then takes it for deleted."""
+    return FailedMessage(provider_key, "not found at the source", folder, detail={NOT_FOUND: True})
 
 
 @dataclass(frozen=True, slots=True)

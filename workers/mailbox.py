@@ -6,7 +6,7 @@ import contextlib
 import shutil
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -26,7 +26,7 @@ from archiver.store.errors import StoreUnavailable
 from archiver.store.journal import Origin
 from archiver.sync import ledger, sessions
 from archiver.sync.sessions import Slice
-from connectors.base import Batch, ChangeKind, Connector, CopyChange, FolderListing, MailboxRef
+from connectors.base import NOT_FOUND, Batch, ChangeKind, Connector, CopyChange, FolderListing, MailboxRef, Skipped
 from workers.gathering import cleaned, join
 from workers.work import HEARTBEAT_SECONDS, ConnectorContext, Watch, Work
 
@@ -35,6 +35,7 @@ _LONGEST_SLICES = 10
 """Even if nobody waits, a slice ends after this many times SLICE_SECONDS: attempts and locks stay short."""
 _PAUSE_MINUTES_AT_MOST = 60
 _CHANGES_AT_ONCE = 5_000
+_NOT_FOUND_TWICE = "deleted at the source before it could be fetched"
 
 log = get_logger("mailbox")
 
@@ -114,13 +115,27 @@ class MailboxSlice:
         if batches:
             self._check_disk()
         together: list[Batch] = []
-        for batch in map(cleaned, batches):
+        for batch in map(self._judged, map(cleaned, batches)):
             if batch.changes or self._tells_what_is_gone(batch):
                 self._store(together)
                 together = []
                 self._store_differences(batch)
             together.append(batch)
         self._store(together)
+
+    def _judged(self, batch: Batch) -> Batch:
+        """What the source could not find twice, in two cycles, counts as deleted there: a rule, and no failure any more."""
+        lost = [fit_key(failed.provider_key) for failed in batch.failed if failed.is_not_found]
+        if not lost:
+            return batch
+        with self.work.engine.connect() as connection:
+            again = ledger.not_found_before(connection, self.held.mailbox_id, lost, NOT_FOUND)
+        counts = {failed.provider_key: again[key] for failed in batch.failed if (key := fit_key(failed.provider_key)) in again}
+        return replace(
+            batch,
+            failed=tuple(failed for failed in batch.failed if failed.provider_key not in counts),
+            skipped=(*batch.skipped, *(Skipped(key, _NOT_FOUND_TWICE, folder) for key, folder in counts.items())),
+        )
 
     def _tells_what_is_gone(self, batch: Batch) -> bool:
         """A part of a listing says nothing about the rest; and at first nothing is held that could be gone."""

@@ -128,7 +128,8 @@ ADD_DEAD_LETTERS = """
     SELECT i, 'message', %(source_id)s, %(mailbox_id)s, k, f, d, decode(h, 'hex'), r, now() + interval '10 minutes'
     FROM json_to_recordset(%(rows)s::json) AS x(i uuid, k text, f text, d jsonb, h text, r text)
     ON CONFLICT (mailbox_id, provider_key) WHERE kind = 'message' DO UPDATE SET
-        reason = excluded.reason, raw_sha256 = coalesce(excluded.raw_sha256, dead_letters.raw_sha256),
+        reason = excluded.reason, payload = dead_letters.payload || excluded.payload,
+        raw_sha256 = coalesce(excluded.raw_sha256, dead_letters.raw_sha256),
         attempts = dead_letters.attempts + 1, last_failed_at = now(),
         next_try_at = now() + least(interval '24 hours', interval '10 minutes' * 2 ^ least(dead_letters.attempts, 10))
     WHERE dead_letters.discarded_at IS NULL AND dead_letters.next_try_at <= now()"""

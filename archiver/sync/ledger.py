@@ -167,6 +167,17 @@ def record_skipped(connection: Connection, mailbox_id: UUID, skipped: Sequence[t
     )
 
 
+def not_found_before(connection: Connection, mailbox_id: UUID, keys: Sequence[str], mark: str) -> dict[str, str]:
+    """Those of the keys, with their folders, that an earlier cycle could not find either, as the mark in their dead letters
+    says."""
+    statement = text("""
+        SELECT provider_key, coalesce(folder, '') FROM dead_letters
+        WHERE kind = 'message' AND mailbox_id = :mailbox AND provider_key = ANY(:keys)
+            AND payload ->> :mark = 'true' AND discarded_at IS NULL AND next_try_at <= now()""")
+    rows = connection.execute(statement, {"mailbox": mailbox_id, "keys": list(keys), "mark": mark})
+    return {row[0]: row[1] for row in rows}
+
+
 def gap(connection: Connection, mailbox_id: UUID) -> list[str]:
     """The keys that nothing explains, after striking out those that something does."""
     values = {"mailbox": mailbox_id}

@@ -21,7 +21,7 @@ _TROUBLES_IN_A_ROW = 5
 class Missing(NamedTuple):
     """No message, and why."""
 
-    is_gone: bool
+    is_not_found: bool
     reason: str
 
 
@@ -85,7 +85,7 @@ class Downloads:
             return Missing(False, str(error))
         except Refused as error:
             if error.refusal.status == 404:
-                return Missing(True, "no longer at the source")
+                return Missing(True, "not found at the source")
             if error.refusal.status == 403:  # no matter of this message
                 raise AuthFailed(f"Gmail gives no access: {error}") from error
             return Missing(False, f"Gmail refuses to give it: {error}")

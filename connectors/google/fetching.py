@@ -18,6 +18,7 @@ from connectors.base import (
     Known,
     RawMessage,
     Skipped,
+    not_found,
 )
 from connectors.errors import AuthFailed, ConnectorError, StateLost, Throttled, Unavailable
 from connectors.google import labels
@@ -36,7 +37,6 @@ _PAGE = 500
 _PROFILE_UNITS, _LABELS_UNITS, _LIST_UNITS, _HISTORY_UNITS = 1, 1, 5, 2
 _KEYS_AT_MOST = 200_000
 _UNTOLD_AT_MOST = 5000
-_GONE_RULE = "gone at the source before it could be fetched"
 _HISTORY_TYPES = ("messageAdded", "messageDeleted", "labelAdded", "labelRemoved")
 
 
@@ -119,7 +119,7 @@ class Mailbox:
             raise self._translated(refused) from refused
 
     def again(self, keys: Collection[str]) -> Iterator[Batch]:
-        """These messages, whatever the rules say. One that is not there any more has failed."""
+        """These messages, whatever the rules say."""
         try:
             for batch, _ in self._fetched(list(dict.fromkeys(keys)), wanted=None):
                 yield batch
@@ -302,8 +302,8 @@ class Mailbox:
         return as_state(self.address, replace(place, labels=self._names), page)
 
     def _fetched(self, ids: Sequence[str], wanted: GoogleSettings | None) -> Iterator[tuple[Batch, list[str]]]:
-        """Batches that are full, with the ids that are left; the rest stays in the packer. Without rules, what is gone has
-        failed. An error comes after a last batch of what came before it."""
+        """Batches that are full, with the ids that are left; the rest stays in the packer. An error comes after a last batch of
+        what came before it."""
         left = dict.fromkeys(ids)
         try:
             while left:
@@ -326,9 +326,7 @@ class Mailbox:
 
     def _got(self, key: str, outcome: Outcome, wanted: GoogleSettings | None) -> Got | Skipped:
         if not isinstance(outcome, Downloaded):
-            if outcome.is_gone and wanted is not None:
-                return Skipped(key, _GONE_RULE, FOLDER)
-            return FailedMessage(key, outcome.reason, FOLDER)
+            return not_found(key, FOLDER) if outcome.is_not_found else FailedMessage(key, outcome.reason, FOLDER)
         about = outcome.about
         ids = [str(one) for one in about.get("labelIds") or ()]
         names = self._known_names(ids)

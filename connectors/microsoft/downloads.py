@@ -13,7 +13,7 @@ from pathlib import Path
 
 import httpx2
 
-from connectors.base import BATCH_BYTES, Context, FailedMessage, RawMessage, Skipped
+from connectors.base import BATCH_BYTES, Context, FailedMessage, RawMessage, not_found
 from connectors.errors import ConnectorError, Unavailable
 from connectors.microsoft.bundles import Bundles, message_path
 from connectors.microsoft.entries import Entry
@@ -23,10 +23,9 @@ from connectors.microsoft.line import Line
 from connectors.microsoft.spool import Spool, TooLarge
 from connectors.packing import size_of
 
-Found = RawMessage | FailedMessage | Skipped
+Found = RawMessage | FailedMessage
 Wanted = tuple[Entry, str]
 """A message and the path of its folder."""
-GONE = "deleted at the source before it could be fetched"
 _LOOK_SECONDS = 0.25
 _LAST_SECONDS = 5.0
 _LAST_SECONDS_OF_THE_PROCESS = 1.0
@@ -129,7 +128,7 @@ class Downloads:
                     outcomes.append(_message(entry, path, content))
                     self._failures = 0
                 else:
-                    outcomes.append(Skipped(entry.key, GONE, path) if entry.key in bundle.gone else None)
+                    outcomes.append(not_found(entry.key, path) if entry.key in bundle.gone else None)
             if bundle.pause:
                 return Fetched(_filled(outcomes, wanted), bundle.pause)
         return Fetched(_filled(outcomes, wanted))
@@ -139,14 +138,14 @@ class Downloads:
             content = self._graph.stream(message_path(base, entry.key), MAIL, self._read)
         except Refused as refused:
             if refused.is_gone:
-                return Skipped(entry.key, GONE, path)
+                return not_found(entry.key, path)
             return FailedMessage(entry.key, f"Microsoft Graph can't give it: {refused}", path)
         except TooLarge:
             return FailedMessage(entry.key, "it is longer than a message can be", path)
         return _message(entry, path, content)
 
     def _count_failures(self, found: Found) -> None:
-        self._failures = self._failures + 1 if isinstance(found, FailedMessage) else 0
+        self._failures = self._failures + 1 if isinstance(found, FailedMessage) and not found.is_not_found else 0
         if self._failures >= _FAILURES_IN_A_ROW:
             raise Unavailable(f"Microsoft Graph fails on one message after the other: {getattr(found, 'reason', '')}")
 

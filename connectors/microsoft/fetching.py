@@ -8,7 +8,7 @@ from itertools import accumulate
 
 from connectors.base import BATCH_MESSAGES, Batch, ChangeKind, Context, CopyChange, FolderListing, Json, Known, Skipped
 from connectors.errors import ConnectorError, StateLost, Unavailable
-from connectors.microsoft.downloads import Downloads, Found
+from connectors.microsoft.downloads import Downloads
 from connectors.microsoft.entries import FIELDS, IMMUTABLE, PREFER, Entry, change_of, read_entries
 from connectors.microsoft.folders import MAIL, Folder, Tree, read_tree, update
 from connectors.microsoft.graph import BATCH_REQUESTS, Graph, Refused, Sub, segment
@@ -136,17 +136,17 @@ class MailboxFetch:
                             raise Unavailable("the worker is stopping")
                 except ConnectorError:
                     for beside in run.rest():
-                        if not _fits(packer, beside):
+                        if not packer.room_for(beside):
                             yield self._batch(packer, folder, here, changes)
                             changes = ()
-                        _put(packer, beside)
+                        packer.put(beside)
                     if not packer.empty:
                         yield self._batch(packer, folder, here, changes)
                     raise
-                if not _fits(packer, found):
+                if not packer.room_for(found):
                     yield self._batch(packer, folder, here, changes)
                     changes = ()
-                _put(packer, found)
+                packer.put(found)
             if packer.full and number + 1 < len(entries):
                 yield self._batch(packer, folder, replace(place, done=number + 1, last=entry.key), changes)
                 changes = ()
@@ -288,11 +288,3 @@ def _resumed(entries: Sequence[Entry], place: Place) -> int:
     if place.done <= len(entries) and place.done and entries[place.done - 1].key == place.last:
         return place.done
     return next((number for number, entry in enumerate(entries, 1) if entry.key == place.last), 0) if place.done else 0
-
-
-def _fits(packer: Packer, found: Found) -> bool:
-    return isinstance(found, Skipped) or packer.room_for(found)
-
-
-def _put(packer: Packer, found: Found) -> None:
-    packer.skip(found) if isinstance(found, Skipped) else packer.put(found)

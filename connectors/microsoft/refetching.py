@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from connectors.base import BATCH_MESSAGES, Batch, Context, FailedMessage, RawMessage, Skipped
+from connectors.base import BATCH_MESSAGES, Batch, Context, not_found
 from connectors.errors import ConnectorError, Unavailable
 from connectors.microsoft.downloads import Downloads, Found
 from connectors.microsoft.entries import FIELDS, IMMUTABLE, Entry, read_entry
 from connectors.microsoft.folders import MAIL, Tree, update
 from connectors.microsoft.graph import BATCH_REQUESTS, Graph, Refused, Sub, segment
 from connectors.packing import Packer
-
-_NO_LONGER = "no longer at the source"
 
 
 @dataclass(slots=True)
@@ -25,7 +23,7 @@ class Refetch:
     address: str
 
     def batches(self, keys: Collection[str]) -> Iterator[Batch]:
-        """Each once. One that is not there any more has failed."""
+        """Each once."""
         asked = list(dict.fromkeys(keys))
         if not asked:
             return
@@ -47,7 +45,7 @@ class Refetch:
             there = [(entry, tree.path(entry.folder_id) or "") for key in stretch if (entry := entries.get(key))]
             for key in stretch:
                 if key not in entries:
-                    packer.put(FailedMessage(key, _NO_LONGER))
+                    packer.put(not_found(key))
             for found in self._downloaded(there):
                 if not packer.room_for(found):
                     yield packer.take()
@@ -72,7 +70,7 @@ class Refetch:
                 return None
             raise Unavailable(f"a message can't be looked up: {refused}") from refused
 
-    def _downloaded(self, wanted: list[tuple[Entry, str]]) -> Iterator[RawMessage | FailedMessage]:
+    def _downloaded(self, wanted: list[tuple[Entry, str]]) -> Iterator[Found]:
         run = self.downloads.run(self.base, wanted)
         for _ in wanted:
             try:
@@ -80,11 +78,7 @@ class Refetch:
                     if self.context.should_stop():
                         raise Unavailable("the worker is stopping")
             except ConnectorError:
-                yield from map(_or_no_longer, run.rest())
+                yield from run.rest()
                 raise
             self.context.progress(1)
-            yield _or_no_longer(found)
-
-
-def _or_no_longer(found: Found) -> RawMessage | FailedMessage:
-    return FailedMessage(found.provider_key, _NO_LONGER) if isinstance(found, Skipped) else found
+            yield found

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import text as sql
 
 from archiver.services import source_rows
 from archiver.stack.postgres import EmbeddedPostgres
@@ -107,6 +108,26 @@ def test_a_quota_frees_the_place_and_what_changes_is_recorded(world: World, tmp_
         assert server.calls()["get"] == 0, "an expired history costs ids only"
         gone = world.rows("SELECT provider_key FROM message_copies WHERE gone_at IS NOT NULL ORDER BY provider_key")
         assert [row[0] for row in gone] == [f"{1:016x}", f"{3:016x}"], "what went unseen is found by the listing"
+
+
+def test_what_google_cannot_find_is_asked_for_once_more_in_a_later_cycle(world: World, tmp_path: Path) -> None:
+    for_a_while, for_good = f"{2:016x}", f"{3:016x}"
+    with google_server(tmp_path / "google", _users(1), messages=5) as server:
+        troubles = [{"match": f"^get .*{key}", "status": 404, "reason": "notFound"} for key in (for_a_while, for_good)]
+        server.tell(troubles=troubles)
+        source = world.add_kind("google", "acme", server.settings, {"key": server.key})
+        world.start_worker()
+        first = world.sync(source)
+        assert (first.outcome, first.archived, first.failed, first.skipped) == ("incomplete", 3, 2, 0)
+        assert world.sync(source).failed == 0, "not before its time"
+        server.tell(troubles=troubles[1:])
+        with world.engine.begin() as connection:
+            connection.execute(sql("UPDATE dead_letters SET next_try_at = now()"))
+        second = world.sync(source)
+        assert (second.outcome, second.archived, second.failed, second.skipped) == ("success", 1, 0, 1)
+        assert world.rows("SELECT provider_key FROM dead_letters") == []
+        (skipped,) = world.rows("SELECT provider_key, folder, rule FROM skipped_messages")
+        assert tuple(skipped) == (for_good, "All Mail", "deleted at the source before it could be fetched")
 
 
 def test_signing_in_and_a_sign_in_that_was_revoked(world: World, tmp_path: Path) -> None:

@@ -106,8 +106,8 @@ def test_an_expired_history_costs_ids_only(server: GoogleServer, connect: Open) 
 def test_a_message_that_is_deleted_between_list_and_get_is_noted(server: GoogleServer, connect: Open) -> None:
     server.tell(troubles=[{"match": f"^get .*{key(3)}", "status": 404, "reason": "notFound"}])
     batches = list(connect().fetch(BOX, {}, nothing))
-    (noted,) = [skipped for batch in batches for skipped in batch.skipped]
-    assert (noted.provider_key, noted.rule) == (key(3), "gone at the source before it could be fetched")
+    (noted,) = [failed for batch in batches for failed in batch.failed]
+    assert (noted.provider_key, noted.is_not_found) == (key(3), True), "the engine asks once more"
     assert len(Taken().store(batches).given) == 29
 
 

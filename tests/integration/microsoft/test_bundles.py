@@ -159,7 +159,7 @@ def test_one_that_is_gone_is_noted(tried: Box) -> None:
     key = f"immutable-{MESSAGES + 7}"
     tried.server.control(trouble={"parts": {key: [404, "ErrorItemNotFound", {}]}})
     held = tried.sync()
-    assert held.reasons[key] == "deleted at the source before it could be fetched"
+    assert held.reasons[key] == "not found at the source", "the engine asks once more"
     assert len(held.given) == 2 * MESSAGES - 1
     assert tried.server.calls()["value"] == MESSAGES, "it was not asked for again"
 
