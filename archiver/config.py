@@ -151,6 +151,7 @@ class Settings(BaseModel):
     session_days: Annotated[int, Field(ge=1, le=365)] = 14
     api_requests_per_minute: Annotated[int, Field(ge=0, le=1_000_000)] = 1200
     upload_max_bytes: Size = 20 << 30
+    export_max_bytes: Size = 20 << 30
     oidc_issuer: HttpUrl | None = None
     oidc_client_id: str | None = None
     oidc_client_secret: SecretStr | None = None
