@@ -41,7 +41,8 @@ def show(
     for name, value in summary.items():
         console.print(f"{name:12} {value if value is not None else '-'}", markup=False)
     for copy in copies:
-        console.print(f"{'copy':12} {copy['mailbox']} {copy['folder']} {' '.join(copy['labels'])}", markup=False)
+        how = " (handed in through the API)" if copy["handed_in"] else ""
+        console.print(f"{'copy':12} {copy['mailbox']} {copy['folder']} {' '.join(copy['labels'])}{how}", markup=False)
     for variant in variants:
         console.print(f"{'variant':12} {variant}", markup=False)
 

@@ -11,14 +11,16 @@ from archiver.models.states import Role
 from archiver.services.principal import Principal
 
 # Own mailboxes by verified address, and what was granted: a mailbox, addresses by pattern (* stands for anything), a source.
-_VISIBLE = text("""
+_GRANTED = """
     SELECT b.id FROM mailboxes b JOIN users u ON u.id = :user_id
     WHERE (u.address_verified_at IS NOT NULL AND lower(b.address) = lower(u.email))
        OR EXISTS (
-        SELECT 1 FROM grants g WHERE g.user_id = u.id AND (
+        SELECT 1 FROM grants g WHERE g.user_id = u.id {condition} AND (
             g.mailbox_id = b.id OR g.source_id = b.source_id
             OR lower(b.address) LIKE replace(replace(replace(replace(
-                g.address_pattern, '\\', '\\\\'), '%', '\\%'), '_', '\\_'), '*', '%')))""")
+                g.address_pattern, '\\', '\\\\'), '%', '\\%'), '_', '\\_'), '*', '%')))"""
+_VISIBLE = text(_GRANTED.format(condition=""))
+_WRITABLE = text(_GRANTED.format(condition="AND g.may_ingest"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,16 @@ class Scope:
 
 EVERYTHING = Scope()
 NOTHING = Scope(frozenset())
+
+
+def writable_by(connection: Connection, who: Principal) -> Scope:
+    """The mailboxes that somebody may hand messages in for: their own, and those that were granted for it. Reading is no
+    right to write; an administrator may hand in for everybody."""
+    if who.role is Role.ADMINISTRATOR:
+        return EVERYTHING
+    if who.user_id is None:
+        return NOTHING
+    return Scope(frozenset(connection.execute(_WRITABLE, {"user_id": who.user_id}).scalars()))
 
 
 def scope_of(connection: Connection, who: Principal) -> Scope:

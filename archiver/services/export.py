@@ -49,7 +49,7 @@ _MESSAGE = text("""
     SELECT id, encode(sha256, 'hex') AS sha256, internet_message_id AS message_id, sort_at AS date, sender AS "from", subject,
         size_bytes AS bytes, archived_at FROM messages WHERE id = :id""")
 _COPIES = text("""
-    SELECT b.address AS mailbox, c.folder, c.flags, c.labels, c.gone_at
+    SELECT b.address AS mailbox, c.folder, c.flags, c.labels, c.gone_at, c.provider_key ~ '^api:[0-9a-f]{64}$' AS handed_in
     FROM message_copies c JOIN mailboxes b ON b.id = c.mailbox_id
     WHERE c.message_id = :id AND c.deleted_at IS NULL ORDER BY b.address, c.folder""")
 _MAILBOXES = text("SELECT id FROM mailboxes WHERE lower(address) = lower(:address) ORDER BY id")
