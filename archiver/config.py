@@ -161,6 +161,7 @@ class Settings(BaseModel):
     api_key_days: Annotated[int, Field(ge=1, le=36500)] = 366
     api_requests_per_minute: Annotated[int, Field(ge=0, le=1_000_000)] = 1200
     upload_max_bytes: Size = 20 << 30
+    export_max_bytes: Size = 20 << 30
     audit_syslog: Annotated[SecretStr, _url("udp", "tcp", "unix")] | None = None
     metrics_token: Annotated[SecretStr, Field(min_length=16)] | None = None
     oidc_issuer: HttpUrl | None = None

@@ -46,10 +46,13 @@ class NewExport(Body):
 
 @router.post("", status_code=202)
 def request_export(given: NewExport, who: Exporter, context: Context) -> Export:
-    """It is written in the background, with what you may read at that time, and kept for a week."""
+    """It is written in the background, with what you may read at that time, and kept for a week.
+
+    All your exports together hold at most `EXPORT_MAX_BYTES` of mail (`409 too_many_exports`: remove some first).
+    """
     selection = given.model_dump(mode="json", exclude={"format"}, exclude_defaults=True)
     with context.engine.begin() as connection:
-        made = exports.request(connection, who, selection, given.format)
+        made = exports.request(connection, context.settings, who, selection, given.format)
     context.exports_wanted.set()
     return made
 

@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import IO
 
 from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
@@ -14,6 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from archiver.config import Settings
+from archiver.services.room import check_disk, full_disk_told
 
 _PIECE_BYTES = 1 << 20
 
@@ -29,11 +31,18 @@ async def received(request: Request, settings: Settings) -> AsyncIterator[tuple[
             async for piece in pieces(request):
                 digest.update(piece)
                 size += len(piece)
-                await run_in_threadpool(file.write, piece)
+                await run_in_threadpool(_write, settings, file, piece)
         except ClientDisconnect:
             raise HTTPException(400, "the connection broke off") from None
-        await run_in_threadpool(file.flush)
         yield Path(file.name), digest.digest(), size
+
+
+def _write(settings: Settings, file: IO[bytes], piece: bytes) -> None:
+    """Raises NoRoom while the bytes arrive: how many there will be, only their sender knows."""
+    check_disk(settings, len(piece))
+    with full_disk_told():
+        file.write(piece)
+        file.flush()
 
 
 async def pieces(request: Request) -> AsyncIterator[bytes]:

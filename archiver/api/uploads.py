@@ -18,7 +18,6 @@ from archiver.api.receiving import pieces
 from archiver.errors import UsageError
 from archiver.models.states import UploadState
 from archiver.services import upload_imports, uploads
-from archiver.services.room import check_room
 from archiver.services.uploads import Upload
 
 router = APIRouter(prefix="/uploads", tags=["uploads"])
@@ -63,7 +62,9 @@ def begin_upload(given: NewUpload, who: Ingester, context: Context) -> UploadSha
 def list_uploads(who: Ingester, context: Context) -> Page[UploadShape]:
     """Your own."""
     with context.reading() as connection:
-        return Page(items=[_shape(context, upload) for upload in uploads.listed(connection, who)])
+        return Page(
+            items=[_shape(context, one) for one in uploads.listed(connection, who) if uploads.is_there(context.settings, one)]
+        )
 
 
 @router.get("/{upload_id}")
@@ -89,9 +90,11 @@ async def send_piece(
     request: Request,
     upload_offset: Annotated[int, Header(ge=0, le=1 << 50, description="Where this piece begins: the offset so far.")],
 ) -> Response:
-    """What arrived of a piece that broke off stays: ask for the offset, and go on there."""
-    upload = await run_in_threadpool(_load, context, who, upload_id)
-    await run_in_threadpool(_check_room, context)
+    """What arrived of a piece that broke off stays: ask for the offset, and go on there.
+
+    `429 no_room`: the disk is nearly full; what arrived stays, go on after `Retry-After`.
+    """
+    upload = await run_in_threadpool(_go_on, context, who, upload_id)
     with uploads.appending(context.settings, upload, upload_offset) as file:
         try:
             async for piece in pieces(request):
@@ -127,9 +130,11 @@ def _load(context: ApiContext, who: Ingester, upload_id: UUID) -> Upload:
         return uploads.load(connection, who, upload_id)
 
 
-def _check_room(context: ApiContext) -> None:
-    with context.reading() as connection:
-        check_room(context.settings, connection)
+def _go_on(context: ApiContext, who: Ingester, upload_id: UUID) -> Upload:
+    with context.engine.begin() as connection:
+        upload = uploads.load(connection, who, upload_id)
+        uploads.go_on(connection, context.settings, upload)
+        return upload
 
 
 def _shape(context: ApiContext, upload: Upload) -> UploadShape:

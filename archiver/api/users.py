@@ -68,6 +68,7 @@ class NewGrant(Body):
     mailbox: Annotated[str | None, Field(max_length=320, description="Address or id.")] = None
     pattern: Annotated[str | None, Field(max_length=320, examples=["*@sales.example.org"])] = None
     source: Annotated[str | None, Field(max_length=200, description="Name or id: all its mailboxes.")] = None
+    may_ingest: Annotated[bool, Field(description="Not only read: messages may be handed in, too (`POST /messages`).")] = False
 
 
 @router.get("/users")
@@ -131,7 +132,8 @@ def add_grant(user_id: UUID, given: NewGrant, who: Administrator, context: Conte
     """The answer lists all grants of the user."""
     with context.engine.begin() as connection:
         user = users.load(connection, user_id)
-        grants.add(connection, who, user, grants.find_target(connection, **given.model_dump()))
+        target = grants.find_target(connection, **given.model_dump(exclude={"may_ingest"}))
+        grants.add(connection, who, user, target, may_ingest=given.may_ingest)
         found = grants.listed(connection, user.id)
     context.keep_config()
     return Page(items=found)

@@ -41,7 +41,8 @@ def show(
     for name, value in summary.items():
         console.print(f"{name:12} {value if value is not None else '-'}", markup=False)
     for copy in copies:
-        console.print(f"{'copy':12} {copy['mailbox']} {copy['folder']} {' '.join(copy['labels'])}", markup=False)
+        how = " (handed in through the API)" if copy["handed_in"] else ""
+        console.print(f"{'copy':12} {copy['mailbox']} {copy['folder']} {' '.join(copy['labels'])}{how}", markup=False)
     for variant in variants:
         console.print(f"{'variant':12} {variant}", markup=False)
 
@@ -55,7 +56,7 @@ def export(
     json: Json = False,
 ) -> None:
     """Write messages, as they came in, into a zip or an mbox, with a manifest of their SHA-256 values."""
-    from archiver.services import audit
+    from archiver.services import audit, room
     from archiver.services.export import export as run
     from archiver.services.export import find_mailbox
     from archiver.services.principal import LOCAL_OPERATOR
@@ -69,7 +70,9 @@ def export(
     with opened("export") as at:
         audit.record_look(at.engine, LOCAL_OPERATOR, "export.written", "export", query=query, mailbox=mailbox, format=kind)
         ids = open_search(at.settings, at.engine).message_ids(query, zone=local_zone()) if query else None
-        done = run(at.engine, at.archive, output, kind, find_mailbox(at.engine, mailbox) if mailbox else None, ids)
+        spend = room.spender(at.settings, output)
+        box = find_mailbox(at.engine, mailbox) if mailbox else None
+        done = run(at.engine, at.archive, output, kind, box, ids, spend=spend)
     if json:
         print_json(asdict(done))
     else:

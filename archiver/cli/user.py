@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -99,7 +100,9 @@ def show(email: Who, json: Json = False) -> None:
         user = users.find(connection, email)
         given = grants.listed(connection, user.id)
     if json:
-        return print_json({**_shape(user), "grants": [{"id": one.id, **one.target} for one in given]})
+        return print_json(
+            {**_shape(user), "grants": [{"id": one.id, **one.target, "may_ingest": one.may_ingest} for one in given]}
+        )
     console.print(f"{user.email}  {user.role}", markup=False)
     for one in given:
         kind, target = next(iter(one.target.items()))
@@ -165,10 +168,12 @@ def grant(
     mailbox: Annotated[str | None, typer.Option(help="A mailbox, by address or id.")] = None,
     pattern: Annotated[str | None, typer.Option(help="Addresses, such as *@sales.example.org.")] = None,
     source: Annotated[str | None, typer.Option(help="All mailboxes of a source, by name or id.")] = None,
+    ingest: Annotated[bool, typer.Option("--ingest", help="Let them hand messages in, too (POST /messages).")] = False,
     json: Json = False,
 ) -> None:
     """Let a user read a mailbox, all whose address fits a pattern, or all of a source."""
-    _grant(json, email, grants.add, "may read", mailbox, pattern, source)
+    said = "may read and hand in for" if ingest else "may read"
+    _grant(json, email, partial(grants.add, may_ingest=ingest), said, mailbox, pattern, source)
 
 
 @app.command("revoke")

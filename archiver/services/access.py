@@ -13,18 +13,20 @@ from archiver.services.principal import Principal
 # Own mailboxes by verified address, and what was granted: a mailbox, addresses by pattern (* stands for anything), a source.
 # A mailbox that got an address which another one had is for those who proved to have it, or were granted it, since then; the
 # former one is for those who were granted the address before.
-_VISIBLE = text("""
+_GRANTED = """
     SELECT b.id FROM mailboxes b JOIN users u ON u.id = :user_id
     WHERE (u.address_verified_at IS NOT NULL AND lower(b.address) = lower(u.email)
             AND (b.replaces_id IS NULL OR u.address_verified_at > b.created_at))
        OR EXISTS (
-        SELECT 1 FROM grants g WHERE g.user_id = u.id AND (
+        SELECT 1 FROM grants g WHERE g.user_id = u.id {condition} AND (
             g.mailbox_id = b.id OR g.source_id = b.source_id
             OR lower(coalesce(b.former_address, b.address)) LIKE replace(replace(replace(replace(
                 g.address_pattern, '\\', '\\\\'), '%', '\\%'), '_', '\\_'), '*', '%')
                 AND (strpos(g.address_pattern, '*') > 0
                     OR CASE WHEN b.former_address IS NOT NULL THEN g.created_at < b.gone_at
-                            ELSE b.replaces_id IS NULL OR g.created_at > b.created_at END)))""")
+                            ELSE b.replaces_id IS NULL OR g.created_at > b.created_at END)))"""
+_VISIBLE = text(_GRANTED.format(condition=""))
+_WRITABLE = text(_GRANTED.format(condition="AND g.may_ingest"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,16 @@ class Scope:
 
 EVERYTHING = Scope()
 NOTHING = Scope(frozenset())
+
+
+def writable_by(connection: Connection, who: Principal) -> Scope:
+    """The mailboxes that somebody may hand messages in for: their own, and those that were granted for it. Reading is no
+    right to write; an administrator may hand in for everybody."""
+    if who.role is Role.ADMINISTRATOR:
+        return EVERYTHING
+    if who.user_id is None:
+        return NOTHING
+    return Scope(frozenset(connection.execute(_WRITABLE, {"user_id": who.user_id}).scalars()))
 
 
 def scope_of(connection: Connection, who: Principal) -> Scope:

@@ -7,11 +7,11 @@ from uuid import UUID
 
 from sqlalchemy import Connection, Engine, text
 
-from archiver.errors import NotFound
+from archiver.errors import NotAllowed, NotFound
 from archiver.models.ids import uuid7
 from archiver.models.states import Role
 from archiver.services import audit, users
-from archiver.services.access import scope_of
+from archiver.services.access import scope_of, writable_by
 from archiver.services.ingest import Ingest, load_origin
 from archiver.services.principal import Principal
 from connectors.base import Batch, RawMessage
@@ -23,13 +23,18 @@ _FIND = text("""
 
 
 def find_mailbox(connection: Connection, who: Principal, given: str) -> UUID:
-    """One that they may see; an administrator may hand in for everybody. Where there is none, one is made for the address."""
+    """One that they may write to. Where there is none, one is made for their own address; as an administrator for any.
+
+    Raises NotAllowed for one that they may only read, and NotFound for one that they may not know of.
+    """
     given = given.strip().replace("\0", "")
-    scope, may_all = scope_of(connection, who), who.role is Role.ADMINISTRATOR
-    for mailbox_id in connection.execute(_FIND, {"given": given}).scalars():
-        if may_all or scope.sees(mailbox_id):
+    writable, found = writable_by(connection, who), list(connection.execute(_FIND, {"given": given}).scalars())
+    for mailbox_id in found:
+        if writable.sees(mailbox_id):
             return UUID(str(mailbox_id))
-    if may_all or users.owns_address(connection, who, given):
+    if any(map(scope_of(connection, who).sees, found)):
+        raise NotAllowed("you may read this mailbox; handing messages in needs a grant with the right 'ingest'")
+    if who.role is Role.ADMINISTRATOR or users.owns_address(connection, who, given):
         return _make_mailbox(connection, who, users.clean_email(given))
     raise NotFound(f"there is no mailbox {given[:100]!r}")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -49,7 +49,7 @@ _MESSAGE = text("""
     SELECT id, encode(sha256, 'hex') AS sha256, internet_message_id AS message_id, sort_at AS date, sender AS "from", subject,
         size_bytes AS bytes, archived_at FROM messages WHERE id = :id""")
 _COPIES = text("""
-    SELECT b.address AS mailbox, c.folder, c.flags, c.labels, c.gone_at
+    SELECT b.address AS mailbox, c.folder, c.flags, c.labels, c.gone_at, c.provider_key ~ '^api:[0-9a-f]{64}$' AS handed_in
     FROM message_copies c JOIN mailboxes b ON b.id = c.mailbox_id
     WHERE c.message_id = :id AND c.deleted_at IS NULL ORDER BY b.address, c.folder""")
 _MAILBOXES = text("SELECT id FROM mailboxes WHERE lower(address) = lower(:address) ORDER BY id")
@@ -90,21 +90,29 @@ def export(
     mailbox_id: UUID | None = None,
     ids: Iterator[UUID] | None = None,
     scope: Scope = EVERYTHING,
+    spend: Callable[[int], None] = lambda _: None,
 ) -> Exported:
     """Writes `target` beside itself first: what stands there under its name is whole. `kind` is zip or mbox.
 
     These messages (`ids`, which are asked for as they are needed), or those of a mailbox, or all; of them what the scope sees.
+    `spend` is told the size of each message before it is written, and may raise to stop.
     """
     temporary = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         write = _write_zip if kind == "zip" else _write_mbox
         rows = _messages(engine, scope.narrowed(mailbox_id)) if ids is None else _messages_of(engine, ids, scope)
-        done = write(rows, archive, temporary, target)
+        done = write(_spending(rows, spend), archive, temporary, target)
         temporary.replace(target)
     finally:
         with suppress(FileNotFoundError):
             temporary.unlink()
     return done
+
+
+def _spending(rows: Iterator[Any], spend: Callable[[int], None]) -> Iterator[Any]:
+    for row in rows:
+        spend(row.size_bytes)
+        yield row
 
 
 def _messages(engine: Engine, scope: Scope) -> Iterator[Any]:
@@ -176,7 +184,16 @@ def _checked(archive: Archive, row: Any) -> Iterator[bytes]:
 def _write_mbox(rows: Iterator[Any], archive: Archive, path: Path, target: Path) -> Exported:
     """mboxrd: lines that begin with `From `, quoted or not, get one more `>`, so that the bytes can be found again."""
     done = Exported()
-    manifest = target.with_name(target.name + ".manifest.jsonl")
+    manifest = path.with_name(path.name + ".manifest")
+    try:
+        _write_mbox_and_manifest(rows, archive, path, manifest, done)
+        manifest.replace(target.with_name(target.name + ".manifest.jsonl"))
+    finally:
+        manifest.unlink(missing_ok=True)
+    return done
+
+
+def _write_mbox_and_manifest(rows: Iterator[Any], archive: Archive, path: Path, manifest: Path, done: Exported) -> None:
     with path.open("wb") as out, manifest.open("wb") as lines:
         for row in rows:
             try:
@@ -193,7 +210,6 @@ def _write_mbox(rows: Iterator[Any], archive: Archive, path: Path, target: Path)
             done.bytes += len(data)
         for failed in done.failed:
             lines.write(orjson.dumps(failed) + b"\n")
-    return done
 
 
 def _entry(row: Any, name: str | None) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from archiver.services import audit, users
 from archiver.services.access import Scope, scope_of
 from archiver.services.export import export
 from archiver.services.principal import Principal, rights_of
+from archiver.services.room import check_disk, full_disk_told
 from archiver.services.search import open_search
 from archiver.store.archive import Archive
 from archiver.sync.tick import exclusive
@@ -32,6 +33,25 @@ _COLUMNS = "id, user_id, selection, format, state, messages, bytes, failed, erro
 
 class TooManyExports(Conflict):
     code = "too_many_exports"
+
+
+class ExportTooLarge(ArchiverError):
+    """It would hold more than one person's exports may."""
+
+
+@dataclass(slots=True)
+class _Allowance:
+    """Asked before each message is written: what its owner may still use, and what the disk still has."""
+
+    settings: Settings
+    left_bytes: int
+
+    def spend(self, size_bytes: int) -> None:
+        self.left_bytes -= size_bytes
+        if self.left_bytes < 0:
+            most = f"EXPORT_MAX_BYTES ({self.settings.export_max_bytes:,})"
+            raise ExportTooLarge(f"your exports would hold more than {most}: remove some, or export less at once")
+        check_disk(self.settings, size_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +79,17 @@ def path_of(settings: Settings, item: Export) -> Path:
     return settings.archiver_data / "exports" / f"{item.id}.{item.format}"
 
 
-def request(connection: Connection, who: Principal, selection: dict[str, Any], kind: str) -> Export:
+def request(connection: Connection, settings: Settings, who: Principal, selection: dict[str, Any], kind: str) -> Export:
+    """Raises NoRoom, or TooManyExports when what they have is not done or not removed yet."""
+    check_disk(settings)
     open_ones = connection.execute(
         text("SELECT count(*) FROM exports WHERE user_id = :user_id AND state IN ('queued', 'running')"),
         {"user_id": who.user_id},
     ).scalar_one()
     if open_ones >= _AT_ONCE:
         raise TooManyExports(f"{open_ones} of your exports are not done yet: wait for them")
+    if kept_bytes(connection, who.user_id) >= settings.export_max_bytes:
+        raise TooManyExports("your exports hold as much as they may (EXPORT_MAX_BYTES): remove some")
     export_id = uuid7()
     connection.execute(
         text("INSERT INTO exports (id, user_id, selection, format) VALUES (:id, :user_id, CAST(:selection AS jsonb), :format)"),
@@ -73,6 +97,12 @@ def request(connection: Connection, who: Principal, selection: dict[str, Any], k
     )
     audit.record(connection, who, "export.requested", "export", export_id, format=kind, **selection)
     return load(connection, who, export_id)
+
+
+def kept_bytes(connection: Connection, user_id: UUID | None) -> int:
+    """Of the mail in one person's exports."""
+    statement = text("SELECT coalesce(sum(bytes), 0) FROM exports WHERE user_id = :user_id AND state = 'done'")
+    return int(connection.execute(statement, {"user_id": user_id}).scalar_one())
 
 
 def load(connection: Connection, who: Principal, export_id: UUID) -> Export:
@@ -147,13 +177,16 @@ def _run(engine: Engine, archive: Archive, settings: Settings, export_id: UUID) 
     item = _export(row)
     path = path_of(settings, item)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _remove_drafts(path)
     try:
         with engine.connect() as connection:
             scope = scope_of(connection, _owner(connection, item))
+            allowance = _Allowance(settings, settings.export_max_bytes - kept_bytes(connection, item.user_id))
         _note_scope(engine, item, scope)
         mailbox, query = item.selection.get("mailbox_id"), item.selection.get("query")
         ids = open_search(settings, engine).message_ids(query, scope) if query else None
-        done = export(engine, archive, path, item.format, UUID(mailbox) if mailbox else None, ids, scope)
+        with full_disk_told():
+            done = export(engine, archive, path, item.format, UUID(mailbox) if mailbox else None, ids, scope, allowance.spend)
     except ArchiverError as error:
         _finish(engine, item, state="failed", error=str(error))
         return
@@ -207,6 +240,18 @@ def _tidy(engine: Engine, settings: Settings) -> None:
         rows = connection.execute(text(f"DELETE FROM exports WHERE expires_at < now() RETURNING {_COLUMNS}")).all()  # noqa: S608
     for row in rows:
         _unlink(path_of(settings, _export(row)))
+    there = list((settings.archiver_data / "exports").glob("*"))  # first: a file is never there before its row
+    with engine.connect() as connection:
+        known = {str(one) for one in connection.execute(text("SELECT id FROM exports")).scalars()}
+    for path in there:
+        if path.name.lstrip(".")[:36] not in known:  # of somebody who was removed; what can be made again may go
+            path.unlink(missing_ok=True)
+
+
+def _remove_drafts(path: Path) -> None:
+    """What a process has left that died while it wrote this export."""
+    for draft in path.parent.glob(f".{path.name}.*"):
+        draft.unlink(missing_ok=True)
 
 
 def _unlink(path: Path) -> None:

@@ -18,13 +18,16 @@ from archiver.services.users import User
 _PATTERN = re.compile(r"[^\s@\x00-\x1f\x7f]{1,64}@[^\s@\x00-\x1f\x7f]{1,253}")
 
 _LISTED = text("""
-    SELECT g.id, g.mailbox_id, b.address, g.address_pattern, g.source_id, s.name AS source, u.email AS granted_by, g.created_at
+    SELECT g.id, g.mailbox_id, b.address, g.address_pattern, g.source_id, s.name AS source, u.email AS granted_by, g.created_at,
+        g.may_ingest
     FROM grants g LEFT JOIN mailboxes b ON b.id = g.mailbox_id LEFT JOIN ingestion_sources s ON s.id = g.source_id
     LEFT JOIN users u ON u.id = g.granted_by
     WHERE g.user_id = :user_id ORDER BY g.id""")
 _ADD = text("""
-    INSERT INTO grants (id, user_id, mailbox_id, address_pattern, source_id, granted_by)
-    VALUES (:id, :user_id, :mailbox_id, :address_pattern, :source_id, :granted_by) ON CONFLICT DO NOTHING""")
+    INSERT INTO grants (id, user_id, mailbox_id, address_pattern, source_id, granted_by, may_ingest)
+    VALUES (:id, :user_id, :mailbox_id, :address_pattern, :source_id, :granted_by, :may_ingest)
+    ON CONFLICT (user_id, mailbox_id, address_pattern, source_id) DO UPDATE SET may_ingest = excluded.may_ingest
+        WHERE grants.may_ingest <> excluded.may_ingest""")
 _REMOVE = text("""
     DELETE FROM grants WHERE user_id = :user_id AND mailbox_id IS NOT DISTINCT FROM :mailbox_id
     AND address_pattern IS NOT DISTINCT FROM :address_pattern AND source_id IS NOT DISTINCT FROM :source_id""")
@@ -52,6 +55,8 @@ class Grant:
     source: str | None
     granted_by: str | None
     created_at: datetime
+    may_ingest: bool
+    """Messages may be handed in, too (`POST /messages`)."""
 
     @property
     def target(self) -> dict[str, str]:
@@ -92,11 +97,12 @@ def clean_pattern(pattern: str) -> str:
     return pattern
 
 
-def add(connection: Connection, who: Principal, user: User, target: Target) -> None:
-    """Again changes nothing."""
-    values = {"id": uuid7(), "user_id": user.id, "granted_by": who.user_id, **target.values()}
+def add(connection: Connection, who: Principal, user: User, target: Target, *, may_ingest: bool = False) -> None:
+    """To read; with `may_ingest` also to hand messages in. The same again changes nothing."""
+    values = {"id": uuid7(), "user_id": user.id, "granted_by": who.user_id, "may_ingest": may_ingest, **target.values()}
     if connection.execute(_ADD, values).rowcount:
-        audit.record(connection, who, "grant.added", "user", user.id, email=user.email, **_shown(target))
+        more = {"may_ingest": True} if may_ingest else {}
+        audit.record(connection, who, "grant.added", "user", user.id, email=user.email, **_shown(target), **more)
 
 
 def remove_target(connection: Connection, who: Principal, user: User, target: Target) -> None:

@@ -74,6 +74,8 @@ class Copy:
     received_at: datetime | None
     archived_at: datetime
     gone_at: datetime | None
+    handed_in: bool
+    """By a program through the API, not fetched from a source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +181,8 @@ def variants(connection: Connection, scope: Scope, message_id: UUID) -> list[Var
 def copies(connection: Connection, scope: Scope, message_id: UUID) -> list[Copy]:
     """The places that the scope sees; at least one, or there is no such message."""
     statement = text(
-        "SELECT c.id, c.mailbox_id, b.address, s.name, c.folder, c.flags, c.labels, c.received_at, c.created_at, c.gone_at"  # noqa: S608
+        "SELECT c.id, c.mailbox_id, b.address, s.name, c.folder, c.flags, c.labels, c.received_at, c.created_at, c.gone_at,"  # noqa: S608
+        " c.provider_key ~ '^api:[0-9a-f]{64}$'"
         " FROM message_copies c JOIN mailboxes b ON b.id = c.mailbox_id JOIN ingestion_sources s ON s.id = b.source_id"
         f" WHERE c.message_id = :id AND {scope.copies('c')} ORDER BY lower(b.address), c.folder, c.id LIMIT 1000"
     )

@@ -17,8 +17,10 @@ _COLUMNS = {  # in the order in which they can be inserted
     "users": "id, email, address_verified_at, name, password_hash, role, may_read_all, settings, created_at, disabled_at",
     "ingestion_sources": "id, kind, name, settings, created_at, removed_at",
     "mailboxes": "id, source_id, address, display_name, provider_id, created_at, gone_at, former_address, replaces_id",
-    "grants": "id, user_id, mailbox_id, address_pattern, source_id, created_at",
+    "grants": "id, user_id, mailbox_id, address_pattern, source_id, may_ingest, created_at",
 }
+_DEFAULTS: dict[str, dict[str, object]] = {"grants": {"may_ingest": False}}
+"""Of columns that snapshots of an earlier release do not have."""
 
 
 def save_config(engine: Engine, archive: Archive) -> None:
@@ -38,7 +40,7 @@ def _read(connection: Connection, table: str) -> list[dict[str, object]]:
 def restore_config(connection: Connection, config: Config) -> None:
     """Adds what is not there yet. Sources come back paused, as they have no credentials."""
     for table, columns in _COLUMNS.items():
-        rows = batch_sql.rows(config.tables.get(table, []))
+        rows = batch_sql.rows([{**_DEFAULTS.get(table, {}), **row} for row in config.tables.get(table, [])])
         batch_sql.run(
             connection,
             f"INSERT INTO {table} ({columns}) SELECT {columns} FROM jsonb_populate_recordset(NULL::{table}, %(rows)s::jsonb)"  # noqa: S608

@@ -23,17 +23,23 @@ from archiver.models.ids import uuid7
 from archiver.models.states import UploadState
 from archiver.services import audit
 from archiver.services.principal import Principal
-from archiver.services.room import check_room
+from archiver.services.room import check_disk, full_disk_told, reserve, upload_path
 
 _KEPT_DAYS = 7
 _ORPHAN_SECONDS = 3_600
 """The file is there before its row is: one that is younger may be on its way in."""
 _PIECE_BYTES = 1 << 20
+_MOST_RECEIVING = 100
+"""Of one person: each has room set aside."""
 _COLUMNS = "id, name, size_bytes, sha256, state, import_id, created_at"
 
 
 class TooLarge(UsageError):
     code = "too_large"
+
+
+class TooManyUploads(Conflict):
+    code = "too_many_uploads"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,19 +59,21 @@ def folder(settings: Settings) -> Path:
 
 
 def path_of(settings: Settings, upload_id: UUID) -> Path:
-    """By its id: no name that somebody gave is ever part of a path."""
-    return folder(settings) / f"{upload_id}.part"
+    return upload_path(settings, upload_id)
 
 
 def begin(connection: Connection, settings: Settings, who: Principal, name: str, size_bytes: int, sha256: str | None) -> Upload:
-    """Raises NoRoom while the disk or the outbox is over its limit."""
+    """With room set aside for all of it. Raises NoRoom while the disk or the outbox is over its limit."""
     if size_bytes > settings.upload_max_bytes:
         raise TooLarge(f"{size_bytes:,} bytes are more than UPLOAD_MAX_BYTES ({settings.upload_max_bytes:,})")
-    check_room(settings, connection, more_bytes=size_bytes)
     try:
         digest = None if sha256 is None else bytes.fromhex(sha256)
     except ValueError:
         raise UsageError("sha256: expected 64 hexadecimal digits") from None
+    reserve(settings, connection, size_bytes)
+    statement = text("SELECT count(*) FROM uploads WHERE state = 'receiving' AND user_id IS NOT DISTINCT FROM :user_id")
+    if connection.execute(statement, {"user_id": who.user_id}).scalar_one() >= _MOST_RECEIVING:
+        raise TooManyUploads(f"{_MOST_RECEIVING} of your uploads have not arrived yet: finish or remove them")
     upload_id = uuid7()
     folder(settings).mkdir(mode=0o700, parents=True, exist_ok=True)
     path_of(settings, upload_id).touch(mode=0o600)
@@ -90,6 +98,11 @@ def listed(connection: Connection, who: Principal) -> list[Upload]:
     statement = text(f"SELECT {_COLUMNS} FROM uploads WHERE user_id = :user_id ORDER BY id DESC LIMIT 500")  # noqa: S608
     rows = connection.execute(statement, {"user_id": who.user_id})
     return [Upload(**{**row._asdict(), "state": UploadState(row.state)}) for row in rows]
+
+
+def is_there(settings: Settings, upload: Upload) -> bool:
+    """False while it is being removed: the file goes first, then the row."""
+    return path_of(settings, upload.id).exists()
 
 
 def offset(settings: Settings, upload: Upload) -> int:
@@ -117,12 +130,20 @@ def appending(settings: Settings, upload: Upload, at: int) -> Iterator[IO[bytes]
 
 
 def add_piece(settings: Settings, file: IO[bytes], upload: Upload, piece: bytes) -> None:
-    """What goes beyond the size that was announced is not kept."""
+    """What goes beyond the size that was announced is not kept. Raises NoRoom; what arrived before stays."""
     if file.tell() + len(piece) > upload.size_bytes:
         raise TooLarge(f"more than the {upload.size_bytes:,} bytes that were announced")
+    check_disk(settings, len(piece))
     view = memoryview(piece)
-    while view:
-        view = view[file.write(view) :]
+    with full_disk_told():
+        while view:
+            view = view[file.write(view) :]
+
+
+def go_on(connection: Connection, settings: Settings, upload: Upload) -> None:
+    """Before each piece: one that stood still for long has no room set aside any more. Raises NoRoom."""
+    reserve(settings, connection, max(0, upload.size_bytes - offset(settings, upload)), but=upload.id)
+    os.utime(path_of(settings, upload.id))
 
 
 def complete(engine: Engine, settings: Settings, who: Principal, upload_id: UUID) -> Upload:
@@ -151,21 +172,36 @@ def complete(engine: Engine, settings: Settings, who: Principal, upload_id: UUID
 
 
 def remove(connection: Connection, settings: Settings, who: Principal, upload_id: UUID) -> None:
+    """First the file, then the row: a row whose file is gone can be removed again, a file without a row is nobody's."""
     upload = load(connection, who, upload_id)
-    connection.execute(text("DELETE FROM uploads WHERE id = :id"), {"id": upload.id})
     path_of(settings, upload.id).unlink(missing_ok=True)
+    connection.execute(text("DELETE FROM uploads WHERE id = :id"), {"id": upload.id})
     audit.record(connection, who, "upload.removed", "upload", upload.id, name=upload.name)
 
 
 def tidy(engine: Engine, settings: Settings) -> None:
-    """Uploads that nobody went on with for a week, and files without a row."""
-    with engine.begin() as connection:
-        connection.execute(
-            text("DELETE FROM uploads WHERE state = 'receiving' AND updated_at < now() - make_interval(days => :days)"),
-            {"days": _KEPT_DAYS},
+    """Uploads that nobody went on with for a week, and beginnings without a row. A file with bytes in it that no row knows
+    may be all that is left of something: it stays."""
+    with engine.connect() as connection:
+        statement = text(
+            "SELECT id FROM uploads WHERE state = 'receiving' AND updated_at < now() - make_interval(days => :days)"
         )
+        begun = [UUID(str(one)) for one in connection.execute(statement, {"days": _KEPT_DAYS}).scalars()]
         known = {str(one) for one in connection.execute(text("SELECT id FROM uploads")).scalars()}
+    given_up = [one for one in begun if _idle_seconds(path_of(settings, one)) > _KEPT_DAYS * 86_400]
+    for upload_id in given_up:
+        path_of(settings, upload_id).unlink(missing_ok=True)
+    with engine.begin() as connection:
+        connection.execute(text("DELETE FROM uploads WHERE id = ANY(:ids) AND state = 'receiving'"), {"ids": given_up})
     for path in folder(settings).glob("*.part"):
         with suppress(FileNotFoundError):
-            if path.stem not in known and time.time() - path.stat().st_mtime > _ORPHAN_SECONDS:
+            if path.stem not in known and not path.stat().st_size and _idle_seconds(path) > _ORPHAN_SECONDS:
                 path.unlink(missing_ok=True)
+
+
+def _idle_seconds(path: Path) -> float:
+    """Since the last byte; of a file that is gone, for ever."""
+    try:
+        return time.time() - path.stat().st_mtime
+    except FileNotFoundError:
+        return float("inf")

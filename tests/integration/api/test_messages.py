@@ -404,7 +404,7 @@ def test_what_was_taken_from_somebody_is_not_exported(company: Company) -> None:
     company.act("UPDATE users SET may_read_all = true WHERE id = :i", i=frank.id)
     who = Principal(frank.email, frank.role, rights_of(frank.role), frank.id, True)
     with company.engine.begin() as connection:
-        company_export = exports.request(connection, who, {"everything": True}, "zip")
+        company_export = exports.request(connection, company.settings, who, {"everything": True}, "zip")
         connection.exec_driver_sql(f"UPDATE users SET may_read_all = false WHERE id = '{frank.id}'")
     archive = open_archive(company.settings, company.engine)
     exports.run_open(company.engine, archive, company.settings)

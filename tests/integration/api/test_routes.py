@@ -111,7 +111,7 @@ REFUSED: dict[str, dict[str, int]] = {
     ME: {"anonymous": 401},
     MAIL: {"anonymous": 401, "nobody": 404, "bob": 404, "admin": 404},
     MAILBOX: {"anonymous": 401},
-    INGEST: {"anonymous": 401, "nobody": 404, "bob": 404, "auditor": 403},
+    INGEST: {"anonymous": 401, "nobody": 404, "bob": 404, "auditor": 403, "carol": 403},
     UPLOAD: {"anonymous": 401, "auditor": 403},
     SEARCH: {"anonymous": 401},
     EXPORT: {"anonymous": 401},
