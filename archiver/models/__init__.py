@@ -7,11 +7,12 @@ from archiver.models.ledger import FolderListing, SkippedMessage, UnaccountedKey
 from archiver.models.messages import Attachment, IndexLease, Message, MessageAttachment, MessageCopy, Participant
 from archiver.models.search import SearchIndex, ThreadLink
 from archiver.models.sources import IngestionSource, Mailbox
-from archiver.models.store import MessagePart, Pack, StoredObject
+from archiver.models.store import ArchiveState, MessagePart, Pack, StoredObject, Tombstone
 from archiver.models.sync import DeadLetter, OutboxRow, SyncRun, SyncSession, SyncSessionMailbox
 
 __all__ = [
     "ApiKey",
+    "ArchiveState",
     "Attachment",
     "AuditEntry",
     "Base",
@@ -38,6 +39,7 @@ __all__ = [
     "SyncSession",
     "SyncSessionMailbox",
     "ThreadLink",
+    "Tombstone",
     "UnaccountedKey",
     "Upload",
     "User",

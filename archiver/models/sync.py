@@ -55,6 +55,8 @@ class SyncSessionMailbox(Base):
     archived: Mapped[Count]
     duplicates: Mapped[Count]
     skipped: Mapped[Count]
+    left_out: Mapped[Count]
+    """Deleted here, and therefore not taken in again."""
     failed: Mapped[Count]
     missing: Mapped[Count]
     """The gap: listed at the source, and neither archived nor explained."""
@@ -90,6 +92,7 @@ class SyncRun(Base):
     archived: Mapped[Count]
     duplicates: Mapped[Count]
     skipped: Mapped[Count]
+    left_out: Mapped[Count]
     failed: Mapped[Count]
     missing: Mapped[Count]
     bytes: Mapped[Count]
