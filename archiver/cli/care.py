@@ -95,6 +95,8 @@ def compact(
             f"{done.packs_before} pack(s) became {done.packs_after}: "
             f"{done.bytes_before / 1e6:,.1f} MB → {done.bytes_after / 1e6:,.1f} MB; {done.removed} old file(s) removed."
         )
+        for name in done.damaged:
+            console.print(f"[red]damage[/] in {name}: it stays as it is. Run `archiver verify`.")
 
 
 @keys_app.command("list")

@@ -15,11 +15,12 @@ from archiver.models.messages import (
 )
 from archiver.models.search import SearchIndex, ThreadLink
 from archiver.models.sources import IngestionSource, Mailbox
-from archiver.models.store import MessagePart, Pack, StoredObject
+from archiver.models.store import ArchiveState, MessagePart, Pack, StoredObject, Tombstone
 from archiver.models.sync import DeadLetter, Import, OutboxRow, SyncRun, SyncSession, SyncSessionMailbox
 
 __all__ = [
     "ApiKey",
+    "ArchiveState",
     "Attachment",
     "AuditEntry",
     "Base",
@@ -48,6 +49,7 @@ __all__ = [
     "SyncSession",
     "SyncSessionMailbox",
     "ThreadLink",
+    "Tombstone",
     "UnaccountedKey",
     "Upload",
     "User",

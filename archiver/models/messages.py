@@ -112,6 +112,8 @@ class MessageCopy(Base):
     gone_at: Mapped[datetime | None]
     deleted_at: Mapped[datetime | None]
     deleted_reason: Mapped[str | None]
+    deleted_sha256: Mapped[bytes | None]
+    """Of the message that was deleted, which may be gone: in this mailbox it stays deleted under every key."""
 
     __table_args__ = (
         CheckConstraint("message_id IS NOT NULL OR deleted_at IS NOT NULL", name="has_message"),
@@ -119,6 +121,12 @@ class MessageCopy(Base):
         # Only for those who ask for a folder: of a mailbox that is not in the statistics yet, Postgres expects one row, and
         # would look for a key among all of its copies.
         Index("ix_message_copies_folder", "mailbox_id", "folder", postgresql_where=text("folder IS NOT NULL")),
+        Index(
+            "ix_message_copies_deleted",
+            "mailbox_id",
+            "deleted_sha256",
+            postgresql_where=text("deleted_sha256 IS NOT NULL"),
+        ),
         Index("ix_message_copies_labelled", "mailbox_id", postgresql_where=text("labels <> '{}'")),
     )
 

@@ -1,14 +1,14 @@
-"""Where the bytes are: packs, and the objects in them."""
+"""Where the bytes are: packs, and the objects in them; and what ties the database to the journal in them."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from uuid import UUID
 
-from sqlalchemy import ForeignKey, Index, text
+from sqlalchemy import CheckConstraint, ForeignKey, Index, Sequence, SmallInteger, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from archiver.models.base import Base, Count, CreatedAt, Id, one_of, sha256_length
+from archiver.models.base import Base, Count, CreatedAt, Id, JsonList, one_of, sha256_length
 from archiver.models.states import PackState
 
 
@@ -64,3 +64,40 @@ class MessagePart(Base):
     part_sha256: Mapped[bytes] = mapped_column(primary_key=True, index=True)
 
     __table_args__ = (sha256_length("part_sha256"),)
+
+
+journal_numbers = Sequence("journal_numbers", metadata=Base.metadata)
+"""Numbers the frames of the journal. A frame whose number it has not given out is from a database that was rolled back."""
+
+
+class ArchiveState(Base):
+    """One row: which archive this database belongs to, and how often it was brought back from the packs."""
+
+    __tablename__ = "archive_state"
+
+    id: Mapped[int] = mapped_column(SmallInteger, primary_key=True, server_default=text("1"))
+    archive_id: Mapped[UUID] = mapped_column(server_default=text("gen_random_uuid()"))
+    generation: Mapped[int] = mapped_column(server_default=text("1"))
+    knows_deletions: Mapped[bool] = mapped_column(server_default=text("true"))
+    """Whether `message_copies.deleted_sha256` is complete: older versions kept it in the packs only."""
+
+    __table_args__ = (CheckConstraint("id = 1", name="one_row"),)
+
+
+class Tombstone(Base):
+    """A deletion. What was committed here is confirmed in the packs after that, by whoever comes first."""
+
+    __tablename__ = "tombstones"
+
+    id: Mapped[Id]
+    at: Mapped[datetime]
+    reason: Mapped[str]
+    actor: Mapped[str]
+    generation: Mapped[int]
+    number: Mapped[int]
+    """The stamp of its frames in the journal."""
+    copies: Mapped[JsonList]
+    """[mailbox, provider key, SHA-256 in hex] of each."""
+    confirmed_at: Mapped[datetime | None]
+
+    __table_args__ = (Index("ix_tombstones_unconfirmed", "id", postgresql_where=text("confirmed_at IS NULL")),)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -23,28 +23,33 @@ from archiver.services.pack_removal import remove_retired
 from archiver.store.archive import Archive
 from archiver.store.backend import SealedPack
 from archiver.store.errors import Damage
+from archiver.store.files import remove_older
 from archiver.store.frames import Kind
 from archiver.store.merge import Merge, Moved
 from archiver.store.pack import PACK_LIMIT_BYTES, Found, walk
+from archiver.store.writer import pack_name
 
 _log = structlog.get_logger(__name__)
 _CONTENT = frozenset({Kind.MESSAGE, Kind.PART, Kind.TEXT})
 _SMALL_BYTES = 32 << 20
 _DEAD_SHARE = 0.2
+_SCRATCH = "compact-"
+_STALE = timedelta(days=1)
 _REST_SECONDS = 600
 """A pack rests for so long before it is touched: a batch that is in it may still be on its way into the database."""
 
 _PACKS = text("""
     SELECT p.id, p.state, p.size_bytes, coalesce(sum(o.stored_bytes), 0) AS live_bytes FROM packs p
-    LEFT JOIN objects o ON o.pack_id = p.id WHERE p.state <> 'retired' GROUP BY p.id ORDER BY p.id""")
-_LIVE = text("SELECT position, sha256, kind FROM objects WHERE pack_id = :id")
+    LEFT JOIN objects o ON o.pack_id = p.id WHERE p.state IN ('open', 'sealed') GROUP BY p.id ORDER BY p.id""")
+_LIVE = text("SELECT position FROM objects WHERE pack_id = :id")
 _LOCK = text("SELECT 1 FROM objects WHERE pack_id = ANY(:ids) ORDER BY sha256, kind FOR UPDATE")
 _MOVE = """
     UPDATE objects o SET pack_id = %(new_id)s, position = x.new_position, stored_bytes = x.length
     FROM json_to_recordset(%(rows)s::json) AS x(old_id uuid, position bigint, new_position bigint, length bigint)
     WHERE o.pack_id = x.old_id AND o.position = x.position"""
 _LEFT_BEHIND = text("SELECT count(*) FROM objects WHERE pack_id = ANY(:ids)")
-_RETIRE = text("UPDATE packs SET state = 'retired', retired_at = now() WHERE id = ANY(:ids)")
+_RETIRE = text("""
+    UPDATE packs SET state = 'retired', retired_at = now() WHERE id = ANY(:ids) AND state IN ('open', 'sealed') RETURNING id""")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +60,18 @@ class Compacted:
     bytes_after: int = 0
     removed: int = 0
     """Files of packs that were replaced at least a day ago."""
+    damaged: tuple[str, ...] = ()
+    """Packs that stay as they are."""
 
 
 class _Changed(Exception):
-    """Somebody put objects into a pack while it was copied. It stays as it is."""
+    """A pack got objects, or was replaced by another compaction, while it was copied. It stays as it is."""
+
+
+class _Damaged(Exception):
+    def __init__(self, pack: Any, damage: Damage) -> None:
+        super().__init__(str(damage))
+        self.pack = pack
 
 
 def compact(
@@ -72,20 +85,15 @@ def compact(
     rest_seconds: float = _REST_SECONDS,
 ) -> Compacted:
     """`rekey`: also packs of other keys than the active one, which are encrypted anew. `everything`: each pack that can be."""
-    removed = remove_retired(engine, archive, keep_retired)
-    before = after = bytes_before = bytes_after = 0
+    archive.backend.sweep(_STALE)
+    remove_older(scratch.glob(f"{_SCRATCH}*"), _STALE)
+    done = Compacted(removed=remove_retired(engine, archive, keep_retired))
     for group in _groups(_candidates(engine, archive, rekey, everything)):
         with ExitStack() as held:
             packs = [pack for pack in group if _hold(archive, pack.id, rest_seconds, held)]
-            if not packs or (len(packs) == 1 and not (everything or rekey or _is_wasteful(packs[0]))):
-                continue
-            made = _replace(engine, archive, scratch, [pack.id for pack in packs], rekey)
-        if made is not None:
-            before += len(packs)
-            after += 1
-            bytes_before += sum(pack.size_bytes for pack in packs)
-            bytes_after += made.size
-    return Compacted(before, after, bytes_before, bytes_after, removed)
+            work = _Work(engine, archive, scratch, rekey=rekey, everything=everything)
+            done = work.replace(packs, done)
+    return done
 
 
 def _candidates(engine: Engine, archive: Archive, rekey: bool, everything: bool) -> Iterator[Any]:
@@ -128,30 +136,68 @@ def _hold(archive: Archive, pack_id: UUID, rest_seconds: float, held: ExitStack)
     return True
 
 
-def _replace(engine: Engine, archive: Archive, scratch: Path, pack_ids: list[UUID], rekey: bool) -> SealedPack | None:
-    scratch.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=scratch) as folder:
-        try:
-            merge = Merge(archive, Path(folder), rekey=rekey)
-            for pack_id in pack_ids:
-                with engine.connect() as connection:
-                    live = {row.position: (bytes(row.sha256), row.kind) for row in connection.execute(_LIVE, {"id": pack_id})}
-                merge.add(archive.backend.open(pack_id), _keeps(live))
+@dataclass(frozen=True, slots=True)
+class _Work:
+    engine: Engine
+    archive: Archive
+    scratch: Path
+    rekey: bool
+    everything: bool
+
+    def replace(self, packs: list[Any], done: Compacted) -> Compacted:
+        """One pack in place of these; damaged ones are left out."""
+        while packs and (len(packs) > 1 or self.everything or self.rekey or _is_wasteful(packs[0])):
+            try:
+                made = self._replace(packs)
+            except _Damaged as found:
+                self._leave(found)
+                packs = [pack for pack in packs if pack is not found.pack]
+                done = replace(done, damaged=(*done.damaged, pack_name(found.pack.id)))
+                continue
+            return done if made is None else _counted(done, packs, made)
+        return done
+
+    def _replace(self, packs: list[Any]) -> SealedPack | None:
+        self.scratch.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with tempfile.TemporaryDirectory(dir=self.scratch, prefix=_SCRATCH) as folder:
+            merge = Merge(self.archive, Path(folder), rekey=self.rekey)
+            for pack in packs:
+                self._add(merge, pack)
             made, moved = merge.finish()
-        except Damage as damage:
-            _log.warning("compaction_stopped", reason=str(damage))
+            self.archive.backend.put(merge.path, made.id)
+        try:
+            with self.engine.begin() as connection:
+                _repoint(connection, [pack.id for pack in packs], made, moved)
+        except _Changed:
+            self.archive.backend.remove(made.id)
             return None
-        archive.backend.put(merge.path, made.id)
-    try:
-        with engine.begin() as connection:
-            _repoint(connection, pack_ids, made, moved)
-    except _Changed:
-        archive.backend.remove(made.id)
-        return None
-    return made
+        return made
+
+    def _add(self, merge: Merge, pack: Any) -> None:
+        with self.engine.connect() as connection:
+            live = set(connection.execute(_LIVE, {"id": pack.id}).scalars())
+        try:
+            merge.add(self.archive.backend.open(pack.id), pack.size_bytes, _keeps(live))
+        except Damage as damage:
+            raise _Damaged(pack, damage) from damage
+
+    def _leave(self, found: _Damaged) -> None:
+        _log.warning("pack_damaged", pack=pack_name(found.pack.id), reason=str(found))
+        with self.engine.begin() as connection:
+            batch_sql.run(connection, batch_sql.LEAVE_PACKS, ids=[found.pack.id])
 
 
-def _keeps(live: dict[int, tuple[bytes, str]]) -> Callable[[Found], bool]:
+def _counted(done: Compacted, packs: list[Any], made: SealedPack) -> Compacted:
+    return replace(
+        done,
+        packs_before=done.packs_before + len(packs),
+        packs_after=done.packs_after + 1,
+        bytes_before=done.bytes_before + sum(pack.size_bytes for pack in packs),
+        bytes_after=done.bytes_after + made.size,
+    )
+
+
+def _keeps(live: set[int]) -> Callable[[Found], bool]:
     """What happened is kept for ever, and so are dictionaries; content only while something refers to it."""
     return lambda found: found.header.kind not in _CONTENT or found.offset in live
 
@@ -167,4 +213,5 @@ def _repoint(connection: Connection, pack_ids: list[UUID], made: SealedPack, mov
         batch_sql.run(connection, _MOVE, rows=batch_sql.rows(rows), new_id=made.id)
     if connection.execute(_LEFT_BEHIND, {"ids": pack_ids}).scalar_one():
         raise _Changed
-    connection.execute(_RETIRE, {"ids": pack_ids})
+    if len(connection.execute(_RETIRE, {"ids": pack_ids}).all()) < len(pack_ids):
+        raise _Changed

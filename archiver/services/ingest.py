@@ -20,14 +20,16 @@ from sqlalchemy import Connection, Engine, text
 from archiver.errors import ArchiverError, UsageError
 from archiver.models.ids import message_uuid, uuid7
 from archiver.services import batch_sql as sql
+from archiver.services.archive_state import NEXT_STAMP
 from archiver.services.intake import Intake, Item, Prepared, effective_changes, new_copies, prepare, read_batch, version_keys
 from archiver.services.message_rows import describe_all
 from archiver.services.provider_keys import fit_key
 from archiver.store.archive import Archive
 from archiver.store.backend import Written
+from archiver.store.encoder import Record
 from archiver.store.errors import StoreUnavailable
 from archiver.store.frames import Kind
-from archiver.store.journal import Change, Changes, Occurrences, Origin
+from archiver.store.journal import BEFORE_STAMPS, Change, Changes, Occurrences, Origin, Stamp
 from connectors.base import Batch, FailedMessage
 
 _log = structlog.get_logger(__name__)
@@ -146,6 +148,7 @@ class _Transaction:
         self.fence = fence
         self.run_id = fence.session_id if fence else None
         self.at = datetime.now(UTC)
+        self.stamp = BEFORE_STAMPS
         self.written: Written | None = None
         self.sql = sql.Pipeline(
             connection,
@@ -164,12 +167,14 @@ class _Transaction:
             copies_known = self.sql.send(sql.FIND_COPIES, keys=sql.rows(sorted(keys))) if keys else None
             hashes = {item.sha256 for item in intake.items}
             messages_known = self.sql.send(sql.FIND_MESSAGES, hashes=sql.hashes(hashes)) if hashes else None
+            stamp = self.sql.send(NEXT_STAMP)
             if fence is not None and not self.sql.fetch(fence):
                 raise TakenOver(f"the mailbox {self.origin.address} is in other hands (session {self.run_id})")
             if not self.sql.fetch(mailbox):
                 raise UsageError(f"there is no mailbox {self.origin.mailbox_id}")
             known = {row.provider_key: row for row in self.sql.fetch(copies_known)} if copies_known else {}
             rows_known = {bytes(row.sha256) for row in self.sql.fetch(messages_known)} if messages_known else set()
+            self.stamp = Stamp(*self.sql.fetch(stamp)[0])
             versions = version_keys(intake.items, known)
             if versions:
                 known |= {row.provider_key: row for row in self.sql.ask(sql.FIND_COPIES, keys=sql.rows(sorted(versions)))}
@@ -226,12 +231,18 @@ class _Transaction:
     ) -> Written | None:
         records = [record for item in prepared for record in item.records(stored)]
         records += intake.failed_records(stored)
+        journal = self._journal(copies, changes)
+        return self.archive.append([*journal, *records, *journal]) if records or journal else None
+
+    def _journal(self, copies: list[Item], changes: list[Change]) -> list[Record]:
+        """It stands before the messages of the batch and behind them: a bad sector that takes both takes the messages, too."""
+        journal = []
         if copies:
             occurrences = tuple(item.occurrence() for item in copies)
-            records.append(Occurrences(self.at, self.origin, self.run_id, occurrences).record())
+            journal.append(Occurrences(self.at, self.origin, self.run_id, occurrences, self.stamp).record())
         if changes:
-            records.append(Changes(self.at, self.origin, tuple(changes)).record())
-        return self.archive.append(records) if records else None
+            journal.append(Changes(self.at, self.origin, tuple(changes), self.stamp).record())
+        return journal
 
     def _send_messages(self, prepared: list[Prepared]) -> list[sql.Answer]:
         """In portions, so that Postgres begins with the first while we read the headers of the next."""

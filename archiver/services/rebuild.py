@@ -25,7 +25,7 @@ from archiver.store.archive import Archive, entries
 from archiver.store.backend import PackFile
 from archiver.store.errors import Damage
 from archiver.store.frames import Kind
-from archiver.store.journal import Changes, Config, Occurrences, Tombstones, written_at
+from archiver.store.journal import Changes, Config, Occurrences, Tombstones, order_of
 from archiver.store.pack import Place, read_seal, survey
 
 _STRETCH = 1_000  # objects that a process gets at a time
@@ -121,7 +121,7 @@ class _Rebuild:
             if entry.kind in _JOURNAL:
                 place, kind = Place(pack_id, entry.offset, entry.length), Kind(entry.kind)
                 try:
-                    found.append(Entry(written_at(self.archive.frames.open(place).bytes()), kind, place))
+                    found.append(Entry(*order_of(self.archive.frames.open(place).bytes()), kind, place))
                 except Damage as damage:
                     self.result.damage.append(str(damage))
 

@@ -19,7 +19,7 @@ from archiver.services import batch_sql as sql
 from archiver.services.rebuild_stretch import HURRY
 from archiver.services.snapshot import restore_config
 from archiver.store.frames import Kind
-from archiver.store.journal import Changes, Occurrences, Origin, Tombstones
+from archiver.store.journal import Changes, Occurrences, Origin, Stamp, Tombstones
 from archiver.store.pack import Place
 from archiver.sync import mailboxes
 
@@ -69,11 +69,16 @@ class Rebuilt:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A journal frame, and when it was written."""
+    """A journal frame, and where it stands among the others."""
 
+    stamp: Stamp
     at: datetime
     kind: Kind
     place: Place
+
+    @property
+    def order(self) -> tuple[Stamp, datetime, UUID, int]:
+        return self.stamp, self.at, self.place.pack_id, self.place.offset
 
 
 Decode = Callable[[Place, Kind], Any]
@@ -122,7 +127,7 @@ class Reading:
 class Replay:
     def __init__(self, engine: Engine, journal: list[Entry], decode: Decode, reading: Reading, result: Rebuilt) -> None:
         self.engine = engine
-        self.journal = sorted(journal, key=lambda entry: (entry.at, entry.place.pack_id, entry.place.offset))
+        self.journal = sorted(journal, key=lambda entry: entry.order)
         self.decode = decode
         self.reading = reading
         self.result = result

@@ -23,7 +23,7 @@ _WAIT_FOR_TABLES = "30s"
 _GRANTS = (
     "GRANT USAGE ON SCHEMA public TO {role}",
     "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {role}",
-    "GRANT USAGE, SELECT ON ALL SEQUENCES IN SCHEMA public TO {role}",
+    "GRANT USAGE, SELECT, UPDATE ON ALL SEQUENCES IN SCHEMA public TO {role}",
     "REVOKE UPDATE, DELETE ON audit_log FROM {role}",
     # a temporary table of the same name comes before ours wherever a statement does not say which one it means
     "REVOKE TEMPORARY ON DATABASE {database} FROM PUBLIC, {role}",

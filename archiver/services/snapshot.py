@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from sqlalchemy import Connection, Engine, text
 
 from archiver.services import batch_sql
+from archiver.services.archive_state import next_stamp
 from archiver.store.archive import Archive
 from archiver.store.journal import Config
 
@@ -27,7 +28,8 @@ def save_config(engine: Engine, archive: Archive) -> None:
     """Appends a snapshot. The newest one counts."""
     with engine.begin() as connection:
         tables = {table: _read(connection, table) for table in _COLUMNS}
-        written = archive.append([Config(datetime.now(UTC), tables).record()])
+        stamp = next_stamp(connection)
+        written = archive.append([Config(datetime.now(UTC), tables, stamp).record()])
         batch_sql.run(connection, batch_sql.ADD_PACK, id=written.batch.pack_id, name=written.batch.pack_name)
         batch_sql.record_pack(connection, written)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Protocol
 from uuid import UUID
@@ -86,5 +87,8 @@ class Backend(Protocol):
 
     def remove(self, pack_id: UUID) -> None:
         """No error if it is gone already."""
+
+    def sweep(self, age: timedelta) -> None:
+        """Removes what killed processes left unfinished so long ago: nothing that ever was a pack."""
 
     def close(self) -> None: ...

@@ -5,8 +5,11 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+import shutil
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import Protocol
 
@@ -76,6 +79,14 @@ def try_lock(descriptor: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def remove_older(paths: Iterable[Path], age: timedelta) -> None:
+    """Files and folders that nobody has written to for so long."""
+    for path in paths:
+        with suppress(FileNotFoundError):
+            if time.time() - path.stat().st_mtime >= age.total_seconds():
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def forget_cached(descriptor: int) -> None:

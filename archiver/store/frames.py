@@ -38,6 +38,7 @@ class Kind(IntEnum):
     CONFIG = 8
     KEY_CHECK = 9
     INDEX = 10
+    TOMBSTONE_CONFIRMED = 11
     AUDIT_ANCHOR = 12
 
     @property

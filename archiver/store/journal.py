@@ -1,13 +1,14 @@
 """What happened, as frames: which copies came in, how they changed, what was deleted. A rebuild replays them.
 
 One frame holds all entries of a batch: they compress together. The content is JSON, as docs/pack-format.md describes it.
+Version 2 carries a stamp, which puts the frames in order; version 1 had only the time, and is read for ever.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -18,7 +19,20 @@ from archiver.store.content import Memory
 from archiver.store.encoder import Record
 from archiver.store.frames import Kind
 
-VERSION = 1
+VERSION = 2
+
+
+class Stamp(NamedTuple):
+    """Where a frame stands among all others, whatever the clock said when it was written."""
+
+    generation: int
+    """Of the database: it rises with each rebuild, restore and adoption. Frames of version 1 are before all generations."""
+    number: int
+    """From the sequence `journal_numbers`, which never goes back, not even with a transaction that does."""
+
+
+BEFORE_STAMPS = Stamp(0, 0)
+"""Of frames of version 1: among themselves they are ordered by time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,18 +98,19 @@ class Occurrences:
     origin: Origin
     run_id: UUID | None
     copies: tuple[Occurrence, ...]
+    stamp: Stamp = BEFORE_STAMPS
 
     def record(self) -> Record:
         run_id = str(self.run_id) if self.run_id else None
         content = {"run_id": run_id, "copies": [copy.encode() for copy in self.copies], **self.origin.encode()}
-        return _record(Kind.OCCURRENCE, self.at, content)
+        return _record(Kind.OCCURRENCE, self.at, self.stamp, content)
 
     @classmethod
     def decode(cls, content: bytes) -> Occurrences:
         data = _load(content)
         run_id = UUID(data["run_id"]) if data["run_id"] else None
         copies = tuple(Occurrence.decode(fields) for fields in data["copies"])
-        return cls(_time(data), Origin.decode(data), run_id, copies)
+        return cls(_time(data), Origin.decode(data), run_id, copies, _stamp(data))
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +130,7 @@ class Changes:
     at: datetime
     origin: Origin
     changes: tuple[Change, ...]
+    stamp: Stamp = BEFORE_STAMPS
 
     def record(self) -> Record:
         entries = [
@@ -128,7 +144,7 @@ class Changes:
             }
             for change in self.changes
         ]
-        return _record(Kind.COPY_CHANGE, self.at, {"changes": entries, **self.origin.encode()})
+        return _record(Kind.COPY_CHANGE, self.at, self.stamp, {"changes": entries, **self.origin.encode()})
 
     @classmethod
     def decode(cls, content: bytes) -> Changes:
@@ -144,28 +160,44 @@ class Changes:
             )
             for entry in data["changes"]
         )
-        return cls(_time(data), Origin.decode(data), changes)
+        return cls(_time(data), Origin.decode(data), changes, _stamp(data))
 
 
 @dataclass(frozen=True, slots=True)
 class Tombstones:
-    """Copies that were deleted for good, by whom and why."""
+    """Copies that were deleted for good, by whom and why.
+
+    Written twice: as an intention before the deletion is committed, and confirmed after that. Only the confirmed one counts:
+    a deletion that was rolled back has none. Those of version 1 were written once, and count.
+    """
 
     at: datetime
     reason: str
     actor: str
     copies: tuple[tuple[UUID, str, bytes], ...]
-    """Mailbox, provider key, and the SHA-256 of the message."""
+    """Mailbox, provider key, and the SHA-256 of the message. Mailbox and SHA-256 say what is deleted, wherever it lies."""
+    id: UUID | None = None
+    stamp: Stamp = BEFORE_STAMPS
+    is_confirmed: bool = False
 
     def record(self) -> Record:
         copies = [[str(mailbox_id), key, sha256.hex()] for mailbox_id, key, sha256 in self.copies]
-        return _record(Kind.TOMBSTONE, self.at, {"reason": self.reason, "actor": self.actor, "copies": copies})
+        kind = Kind.TOMBSTONE_CONFIRMED if self.is_confirmed and self.id else Kind.TOMBSTONE
+        content = {"id": str(self.id) if self.id else None, "reason": self.reason, "actor": self.actor, "copies": copies}
+        return _record(kind, self.at, self.stamp, content)
 
     @classmethod
     def decode(cls, content: bytes) -> Tombstones:
+        """Of a TOMBSTONE frame."""
         data = _load(content)
         copies = tuple((UUID(mailbox_id), key, bytes.fromhex(sha256)) for mailbox_id, key, sha256 in data["copies"])
-        return cls(_time(data), data["reason"], data["actor"], copies)
+        known_id = UUID(data["id"]) if data.get("id") else None
+        return cls(_time(data), data["reason"], data["actor"], copies, known_id, _stamp(data), data["v"] == 1)
+
+    @classmethod
+    def decode_confirmed(cls, content: bytes) -> Tombstones:
+        """Of a TOMBSTONE_CONFIRMED frame."""
+        return replace(cls.decode(content), is_confirmed=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,23 +206,26 @@ class Config:
 
     at: datetime
     tables: dict[str, list[dict[str, Any]]]
+    stamp: Stamp = BEFORE_STAMPS
 
     def record(self) -> Record:
-        return _record(Kind.CONFIG, self.at, {"tables": self.tables})
+        return _record(Kind.CONFIG, self.at, self.stamp, {"tables": self.tables})
 
     @classmethod
     def decode(cls, content: bytes) -> Config:
         data = _load(content)
-        return cls(_time(data), data["tables"])
+        return cls(_time(data), data["tables"], _stamp(data))
 
 
-def written_at(content: bytes) -> datetime:
-    """When an entry of any kind was written; cheaper than decoding it."""
-    return _time(_load(content))
+def order_of(content: bytes) -> tuple[Stamp, datetime]:
+    """Where an entry of any kind stands among the others; cheaper than decoding it."""
+    data = _load(content)
+    return _stamp(data), _time(data)
 
 
-def _record(kind: Kind, at: datetime, content: dict[str, Any]) -> Record:
-    data = _dump({"v": VERSION, "at": at, **content})
+def _record(kind: Kind, at: datetime, stamp: Stamp, content: dict[str, Any]) -> Record:
+    order = {"v": VERSION, "g": stamp.generation, "n": stamp.number} if stamp != BEFORE_STAMPS else {"v": 1}
+    data = _dump({**order, "at": at, **content})
     return Record(kind, hashlib.sha256(data).digest(), Memory(data))
 
 
@@ -206,10 +241,14 @@ def _load(content: bytes) -> dict[str, Any]:
         data = orjson.loads(content)
     except orjson.JSONDecodeError:
         data = json.loads(content)
-    if data["v"] != VERSION:
-        raise ValueError(f"a journal frame of version {data['v']}; this program reads version {VERSION}")
+    if data["v"] not in (1, VERSION):
+        raise ValueError(f"a journal frame of version {data['v']}; this program reads versions 1 and {VERSION}")
     result: dict[str, Any] = data
     return result
+
+
+def _stamp(data: dict[str, Any]) -> Stamp:
+    return Stamp(data["g"], data["n"]) if data["v"] > 1 else BEFORE_STAMPS
 
 
 def _time(data: dict[str, Any]) -> datetime:

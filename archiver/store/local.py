@@ -8,6 +8,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
 from pathlib import Path
 from uuid import UUID
 
@@ -17,7 +18,7 @@ from archiver.store.backend import PackFile, SealedPack, Written
 from archiver.store.dictionaries import Trainer
 from archiver.store.encoder import Record
 from archiver.store.errors import Damage, LostPack
-from archiver.store.files import Files, OsFiles, told_plainly, try_lock
+from archiver.store.files import Files, OsFiles, remove_older, told_plainly, try_lock
 from archiver.store.keys import PackKeys
 from archiver.store.pack import PACK_HEADER_BYTES, PACK_LIMIT_BYTES, read_seal
 from archiver.store.writer import KnownEnd, PackWriter, pack_name
@@ -166,6 +167,9 @@ class LocalPacks:
         self._readers.forget(pack_id)
         self._files.unlink(self.folder / pack_name(pack_id))
         self._files.fsync_folder(self.folder)
+
+    def sweep(self, age: timedelta) -> None:
+        remove_older(self.folder.glob(".*.pack.new"), age)
 
     def close(self) -> None:
         with self._lock:

@@ -16,7 +16,7 @@ from archiver.store.files import OsFiles
 from archiver.store.frames import Kind
 from archiver.store.pack import Found, Place, payload_crc, read_seal, walk
 from archiver.store.reader import Frame
-from archiver.store.writer import PackWriter
+from archiver.store.writer import PackWriter, end_to_write_at
 
 _LEFT_OUT = frozenset({Kind.INDEX, Kind.KEY_CHECK})
 
@@ -40,14 +40,11 @@ class Merge:
         self._writer.begin()
         self.path = self._writer.path
 
-    def add(self, pack: PackFile, keeps: Callable[[Found], bool]) -> None:
-        """Raises Damage when a frame that is to be kept is not whole: a damaged pack stays as it is."""
-        sealed = read_seal(pack.read_at, pack.size) is not None
-        for item in walk(pack.read_at, pack.size, pack.name):
+    def add(self, pack: PackFile, known_end: int, keeps: Callable[[Found], bool]) -> None:
+        """Raises Damage for a pack that is damaged, which stays as it is. The torn end of an unfinished one is no damage."""
+        for item in walk(pack.read_at, _end(pack, known_end), pack.name):
             if isinstance(item, Damage):
-                if sealed:
-                    raise item
-                return  # the torn tail of a pack that was not finished
+                raise item
             if item.header.kind not in _LEFT_OUT and keeps(item):
                 if payload_crc(pack.read_at, item) != item.header.payload_crc:
                     raise Damage(Spot(pack.name, item.offset), "the payload's checksum is wrong")
@@ -77,6 +74,15 @@ class Merge:
     def finish(self) -> tuple[SealedPack, list[Moved]]:
         seal = self._writer.seal()
         return SealedPack(self._writer.pack_id, self._writer.size, seal), self._moved
+
+
+def _end(pack: PackFile, known_end: int) -> int:
+    if read_seal(pack.read_at, pack.size) is not None:
+        return pack.size
+    end = end_to_write_at(pack.read_at, pack.size, pack.name, known_end)
+    if end is None:
+        raise Damage(Spot(pack.name, known_end), "frames follow behind damage, or the file ends too early")
+    return end
 
 
 def _record(archive: Archive, frame: Frame, place: Place) -> Record:

@@ -25,11 +25,12 @@ from archiver.store.cache import BlockCache
 from archiver.store.dictionaries import Trainer
 from archiver.store.encoder import Record
 from archiver.store.errors import LostPack, StoreUnavailable
-from archiver.store.files import OsFiles
+from archiver.store.files import OsFiles, remove_older
 from archiver.store.keys import PackKeys
 from archiver.store.writer import PackWriter, pack_name
 
 _PREFIX = "packs/"
+_BATCH = "batch-"
 _RETRY_SECONDS = 30
 
 
@@ -115,7 +116,7 @@ class S3Packs:
 
     def append(self, records: Sequence[Record]) -> Written:
         self._trainer.train_if_due()
-        folder = Path(tempfile.mkdtemp(dir=self._scratch))
+        folder = Path(tempfile.mkdtemp(dir=self._scratch, prefix=_BATCH))
         try:
             writer = PackWriter.create(folder, self._keys.active, self._trainer, _Volatile())
             writer.knows_dictionaries(self._trainer.stored)
@@ -200,6 +201,9 @@ class S3Packs:
             return
         except BaseError as error:
             raise StoreUnavailable(f"the bucket {self._bucket.name} does not remove {name}: {_short(error)}") from error
+
+    def sweep(self, age: timedelta) -> None:
+        remove_older(self._scratch.glob(f"{_BATCH}*"), age)
 
     def close(self) -> None:
         """Nothing is held open."""

@@ -123,7 +123,7 @@ class PackWriter:
         head = PackHead.decode(read_at(0, pack.PACK_HEADER_BYTES), path.name)
         if path.name != pack_name(head.id):
             return None
-        end = _end_to_write_at(read_at, size, path.name, known_end(head.id))
+        end = end_to_write_at(read_at, size, path.name, known_end(head.id))
         if end is None or head.fingerprint != key.fingerprint:
             return None
         if end < size:
@@ -259,7 +259,7 @@ class PackWriter:
             self._descriptor = -1
 
 
-def _end_to_write_at(read_at: pack.ReadAt, size: int, name: str, known_end: int | None) -> int | None:
+def end_to_write_at(read_at: pack.ReadAt, size: int, name: str, known_end: int | None) -> int | None:
     """Behind the last whole frame. None for a pack that is to be left as it is: the file ends below what the database knows,
     or it is damaged in a way that no interrupted batch explains."""
     if known_end is None or size < known_end:

@@ -195,3 +195,80 @@ def test_a_system_without_fadvise_goes_on_with_a_pack(tmp_path: Path, monkeypatc
     world.open()
     world.store(mail(2))
     assert len(list(tmp_path.glob("*.pack"))) == 1
+
+
+def test_compaction_keeps_what_stands_behind_damage_in_an_unsealed_pack(world: World, new_world: Callable[..., World]) -> None:
+    """And does the other packs all the same."""
+    world.limit_bytes = 40_000
+    fill(world)
+    world.archive.close()
+    world.open().store_batch(world.origin(), Batch(messages_of(*range(100, 120))))
+    world.archive.close()
+    path = world.folder / world.value("SELECT name FROM packs WHERE state = 'open' ORDER BY id DESC LIMIT 1")
+    world.open()
+    hit = [found for found in frames(world, path) if found.header.kind == Kind.MESSAGE][1]
+    flip(path, hit.offset + 20)
+    before = path.read_bytes()
+    for _ in range(2):
+        done = compact(world.engine, world.archive, world.folder / "scratch", everything=True, keep_retired=NOW, rest_seconds=0)
+    assert path.read_bytes() == before
+    assert world.value("SELECT state FROM packs WHERE name = :name", name=path.name) == "left"
+    assert world.value("SELECT count(*) FROM packs WHERE state <> 'retired'") == 2
+    assert done.damaged == ()  # it is no candidate any more
+    world.archive.close()
+    rebuilt = new_world(empty=True, folder=world.folder)
+    rebuilt.open()
+    result = rebuild(rebuilt.engine, rebuilt.archive)
+    assert result.messages >= world.value("SELECT count(*) FROM messages") - 1
+
+
+def test_a_damaged_sealed_pack_does_not_keep_others_from_being_compacted(world: World) -> None:
+    world.limit_bytes = 40_000
+    fill(world)
+    path = world.folder / world.value("SELECT name FROM packs WHERE state = 'sealed' ORDER BY id LIMIT 1")
+    flip(path, [found for found in frames(world, path) if found.header.kind == Kind.MESSAGE][1].offset + HEADER_BYTES + 5)
+    done = compact(world.engine, world.archive, world.folder / "scratch", everything=True, keep_retired=NOW, rest_seconds=0)
+    assert done.damaged == (path.name,)
+    assert (done.packs_after, world.value("SELECT count(*) FROM packs WHERE state <> 'retired'")) == (1, 2)
+
+
+def test_two_compactions_of_the_same_packs_replace_them_once(world: World) -> None:
+    """In a bucket nothing keeps them apart but the database."""
+    world.limit_bytes = 40_000
+    fill(world)
+    expected = world.content()
+    world.archive.close()
+    second = World(world.engine, world.folder)
+    second.open()
+    world.open(CompactsMeanwhile(second))
+    world.archive.backend.hold = lambda pack_id, rest: lambda: None  # type: ignore[method-assign]
+    done = compact(world.engine, world.archive, world.folder / "scratch", everything=True, keep_retired=NOW, rest_seconds=0)
+    assert done.packs_after == 0
+    assert world.value("SELECT count(*) FROM packs WHERE state <> 'retired'") == 1
+    assert world.content() == expected
+    assert read_all(world) == len(expected["messages"])
+    second.archive.close()
+
+
+class CompactsMeanwhile(OsFiles):
+    def __init__(self, other: World) -> None:
+        self.other: World | None = other
+
+    def rename(self, path: Path, target: Path) -> None:
+        super().rename(path, target)
+        if self.other:
+            other, self.other = self.other, None
+            compact(other.engine, other.archive, other.folder / "other", everything=True, keep_retired=NOW, rest_seconds=0)
+
+
+def test_what_killed_compactions_left_unfinished_is_removed(world: World) -> None:
+    fill(world)
+    old, new = world.folder / ".old.pack.new", world.folder / ".new.pack.new"
+    scratch = world.folder / "scratch" / "compact-old"
+    scratch.mkdir(parents=True)
+    for path in (old, new, scratch / "x.pack"):
+        path.write_bytes(b"x")
+    for path in (old, scratch):
+        os.utime(path, (0, 0))
+    compact(world.engine, world.archive, world.folder / "scratch", rest_seconds=0)
+    assert [path.exists() for path in (old, new, scratch)] == [False, True, False]
