@@ -126,7 +126,9 @@ def begin_second_factor(given: Confirmed, who: Account, context: Context) -> Tot
 def confirm_second_factor(given: Code, who: Account, context: Context) -> RecoveryCodes:
     """Turns it on."""
     with context.engine.begin() as connection:
-        return RecoveryCodes(recovery_codes=totp.confirm(connection, context.keyring, who, given.code))
+        codes = totp.confirm(connection, context.keyring, who, given.code)
+    context.keep_config()
+    return RecoveryCodes(recovery_codes=codes)
 
 
 @router.post("/totp/disable", status_code=204)
@@ -134,6 +136,7 @@ def disable_second_factor(given: Confirmed, who: Account, context: Context) -> N
     user = confirm_password(context.engine, who, given.password)
     with context.engine.begin() as connection:
         totp.disable(connection, who, user.id)
+    context.keep_config()
 
 
 @router.get("/keys")

@@ -77,12 +77,15 @@ def second_factor(view: Posted, given: Form) -> Response:
         if given.get("do") == "confirm":
             with context.engine.begin() as connection:
                 codes = totp.confirm(connection, context.keyring, view.who, given.get("code", "").strip()[:10])
+            context.keep_config()
             return _profile(view, recovery_codes=codes)
         user = confirm_password(context.engine, view.who, given.get("password", ""))
-        with context.engine.begin() as connection:
-            if given.get("do") == "disable":
+        if given.get("do") == "disable":
+            with context.engine.begin() as connection:
                 totp.disable(connection, view.who, user.id)
-                return see("/settings")
+            context.keep_config()
+            return see("/settings")
+        with context.engine.begin() as connection:
             begun = totp.begin(connection, context.keyring, view.who)
     except ArchiverError as error:
         return _profile(view, 400, error=str(error))
