@@ -71,6 +71,14 @@ class Keyring:
         header = _SEAL_VERSION + bytes([len(key_id)]) + key_id
         return header + nonce + AESGCM(self.keys[self.active]).encrypt(nonce, plain, header + purpose)
 
+    @staticmethod
+    def sealed_with(sealed: bytes) -> str:
+        """The id of the key that a sealed value needs."""
+        return sealed[2 : 2 + sealed[1]].decode("ascii", "replace") if len(sealed) > 1 else ""
+
+    def only_active(self) -> Keyring:
+        return Keyring({self.active: self.keys[self.active]})
+
     def unseal(self, sealed: bytes, purpose: bytes) -> bytes:
         if sealed[:1] != _SEAL_VERSION or len(sealed) < 2:
             raise WrongKey("a sealed value has an unknown form; was it written by a newer version?")

@@ -22,6 +22,7 @@ from archiver.services.places import open_archive
 from archiver.services.remembered import Remembered
 from archiver.services.search import MailSearch, open_search
 from archiver.services.snapshot import save_config
+from archiver.services.totp import is_by_time
 
 if TYPE_CHECKING:
     from archiver.store.archive import Archive
@@ -96,6 +97,11 @@ class ApiContext:
         """People reach us by https, as far as we were told."""
         url = self.settings.archiver_url
         return url is not None and url.get_secret_value().startswith("https://")
+
+    def note_code(self, code: str | None) -> None:
+        """After a sign-in: a recovery code that was used up must not come back with a rebuild."""
+        if code and not is_by_time(code.strip().replace(" ", "")):
+            self.keep_config()
 
     def keep_config(self) -> None:
         """After a change of sources, users or grants: the packs know it, too."""

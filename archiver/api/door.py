@@ -90,6 +90,7 @@ def start_session(given: SignIn, who: Anybody, context: Context, request: Reques
         device_cookie(request),
     )
     user, session = sign_in(context.engine, context.settings, context.keyring, attempt)
+    context.note_code(given.code)
     set_session_cookie(request, response, session.token)
     set_device_cookie(request, response, given.email)
     return shape_me(user, sessions.csrf_token(session.token))

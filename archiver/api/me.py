@@ -135,7 +135,9 @@ def begin_second_factor(given: Confirmed, who: Account, context: Context) -> Tot
 def confirm_second_factor(given: Code, who: Account, context: Context) -> RecoveryCodes:
     """Turns it on, and ends all other sessions."""
     with context.engine.begin() as connection:
-        return RecoveryCodes(recovery_codes=totp.confirm(connection, context.keyring, who, given.code))
+        codes = totp.confirm(connection, context.keyring, who, given.code)
+    context.keep_config()
+    return RecoveryCodes(recovery_codes=codes)
 
 
 @router.post("/totp/disable", status_code=204)
@@ -143,6 +145,7 @@ def disable_second_factor(given: Confirmation, who: Account, context: Context) -
     user = confirm(context.engine, context.keyring, who, given.password, given.code)
     with context.engine.begin() as connection:
         totp.disable(connection, who, user.id)
+    context.keep_config()
 
 
 @router.get("/keys")

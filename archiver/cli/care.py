@@ -13,6 +13,9 @@ import typer
 from archiver.cli.archive import bar, opened
 from archiver.cli.output import Json, console, print_json
 from archiver.config import load_settings
+from archiver.errors import UsageError
+from archiver.stack.control import ask_status
+from archiver.stack.folder import DataFolder
 
 keys_app = typer.Typer(name="keys", help="The keys that the packs are encrypted with.", no_args_is_help=True)
 
@@ -113,8 +116,24 @@ def list_keys(json: Json = False) -> None:
 
 
 @keys_app.command("rotate")
-def rotate(json: Json = False) -> None:
-    """Add a new key, which writes after the next start. `archiver compact --rekey` then leaves the old ones without use."""
+def rotate(
+    credentials: Annotated[
+        bool, typer.Option("--credentials", help="The key that seals passwords of sources and second factors (ENCRYPTION_KEY).")
+    ] = False,
+    forget: Annotated[
+        bool, typer.Option("--forget-old", help="With --credentials: remove the old keys. Older backups need them.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Add a new key, which writes after the next start. `archiver compact --rekey` then leaves the old ones without use.
+
+    With --credentials, everything that is sealed is sealed again with the new key at once; stop `archiver up` first. A run that
+    was stopped goes on when it is run again.
+    """
+    if credentials:
+        return _rotate_credentials(forget=forget, json=json)
+    if forget:
+        raise UsageError("--forget-old goes with --credentials")
     from archiver.services.keys import rotate_storage_key
 
     settings = load_settings()
@@ -123,3 +142,18 @@ def rotate(json: Json = False) -> None:
         print_json({"active": keyring.active, "keys": list(keyring.keys)})
     else:
         console.print(f"The key {keyring.active} writes from the next start on. Keep a copy of the key file in another place.")
+    return None
+
+
+def _rotate_credentials(*, forget: bool, json: bool) -> None:
+    from archiver.services.reseal import rotate as run
+
+    if ask_status(DataFolder(load_settings().archiver_data)) is not None:
+        raise UsageError("stop `archiver up` and all other commands first: they know the old key only")
+    with opened("keys") as at:
+        done = run(at.engine, at.archive, at.settings, forget=forget)
+    if json:
+        return print_json(asdict(done))
+    kept = "The old key was removed" if done.forgotten else "The old key is still there, for older backups"
+    console.print(f"{done.resealed:,} value(s) are sealed with the key {done.active} now. {kept}. Keep a copy of the key file.")
+    return None

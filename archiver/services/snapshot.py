@@ -1,11 +1,13 @@
 """What is set up, kept in the packs as well: sources, mailboxes, users and grants, so that a rebuild brings them back.
 
-Whoever changes one of these tables calls `save_config` after the change. Credentials are never part of it.
+Whoever changes one of these tables calls `save_config` after the change. The credentials of sources are never part of it;
+second factors are, sealed with ENCRYPTION_KEY as in the database.
 """
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
 from sqlalchemy import Connection, Engine, text
 
@@ -15,13 +17,12 @@ from archiver.store.archive import Archive
 from archiver.store.journal import Config
 
 _COLUMNS = {  # in the order in which they can be inserted
-    "users": "id, email, address_verified_at, name, password_hash, role, may_read_all, settings, created_at, disabled_at",
+    "users": "id, email, address_verified_at, name, password_hash, role, may_read_all, settings, created_at, disabled_at, "
+    "totp_secret, totp_confirmed_at, totp_last_step, recovery_code_hashes",
     "ingestion_sources": "id, kind, name, settings, created_at, removed_at",
     "mailboxes": "id, source_id, address, display_name, provider_id, created_at, gone_at, former_address, replaces_id",
     "grants": "id, user_id, mailbox_id, address_pattern, source_id, may_ingest, created_at",
 }
-_DEFAULTS: dict[str, dict[str, object]] = {"grants": {"may_ingest": False}}
-"""Of columns that snapshots of an earlier release do not have."""
 
 
 def save_config(engine: Engine, archive: Archive) -> None:
@@ -39,10 +40,16 @@ def _read(connection: Connection, table: str) -> list[dict[str, object]]:
     return list(connection.execute(statement).scalars())
 
 
+def _given(columns: str, rows: list[dict[str, Any]]) -> str:
+    """A snapshot of an earlier version lacks columns that came later: they get their defaults."""
+    return ", ".join(name for name in columns.split(", ") if not rows or name in rows[0])
+
+
 def restore_config(connection: Connection, config: Config) -> None:
     """Adds what is not there yet. Sources come back paused, as they have no credentials."""
     for table, columns in _COLUMNS.items():
-        rows = batch_sql.rows([{**_DEFAULTS.get(table, {}), **row} for row in config.tables.get(table, [])])
+        found = config.tables.get(table, [])
+        rows, columns = batch_sql.rows(found), _given(columns, found)
         batch_sql.run(
             connection,
             f"INSERT INTO {table} ({columns}) SELECT {columns} FROM jsonb_populate_recordset(NULL::{table}, %(rows)s::jsonb)"  # noqa: S608

@@ -46,7 +46,7 @@ def begin(connection: Connection, keyring: Keyring, who: Principal) -> dict[str,
     secret = secrets.token_bytes(20)
     done = connection.execute(
         text("UPDATE users SET totp_secret = :sealed WHERE id = :id AND totp_confirmed_at IS NULL RETURNING email"),
-        {"sealed": keyring.seal(secret, _purpose(who.user_id)), "id": who.user_id},
+        {"sealed": keyring.seal(secret, purpose(who.user_id)), "id": who.user_id},
     ).first()
     if done is None:
         raise Conflict("the second factor is on already: turn it off first")
@@ -89,20 +89,25 @@ def disable(connection: Connection, who: Principal, user_id: UUID) -> None:
 def check(connection: Connection, keyring: Keyring, user_id: UUID, sealed: bytes, code: str) -> bool:
     """A code of now, or a recovery code. What was used is used up, in the caller's transaction."""
     code = code.strip().replace(" ", "")
-    if len(code) == _DIGITS and code.isascii() and code.isdigit():
+    if is_by_time(code):
         return _matches(connection, keyring, user_id, sealed, code)
     return connection.execute(_USE_RECOVERY, {"id": user_id, "hash": _recovery_hash(code)}).first() is not None
 
 
 def _matches(connection: Connection, keyring: Keyring, user_id: UUID, sealed: bytes, code: str) -> bool:
     """The code of now, or of the 30 seconds before or after."""
-    secret, now = keyring.unseal(sealed, _purpose(user_id)), current_step()
+    secret, now = keyring.unseal(sealed, purpose(user_id)), current_step()
     given = code.encode("utf-8", "replace")
     matching = [step for step in (now - 1, now, now + 1) if hmac.compare_digest(code_at(secret, step).encode(), given)]
     return any(connection.execute(_USE_STEP, {"id": user_id, "step": step}).first() for step in matching)
 
 
-def _purpose(user_id: UUID) -> bytes:
+def is_by_time(code: str) -> bool:
+    """A code of now, not one for recovery."""
+    return len(code) == _DIGITS and code.isascii() and code.isdigit()
+
+
+def purpose(user_id: UUID) -> bytes:
     return b"totp:" + user_id.bytes
 
 

@@ -222,6 +222,22 @@ def test_the_audit_log_is_anchored_and_a_cut_is_found_at_the_next_start(archiver
     assert archiver.command("doctor").returncode == 0
 
 
+def test_the_key_of_the_credentials_is_rotated_while_nothing_runs(archiver: Archiver) -> None:
+    file = archiver.data / "secrets" / "encryption.key"
+    archiver.start()
+    before = file.read_text()
+    refused = archiver.command("keys", "rotate", "--credentials")
+    assert (refused.returncode, file.read_text()) == (2, before)
+    assert "stop `archiver up`" in refused.stderr
+    assert archiver.stop() == 0
+    done = archiver.command("keys", "rotate", "--credentials", "--forget-old", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["forgotten"] == [before.partition(":")[0]]
+    assert file.read_text().count(":") == 1
+    archiver.start()
+    assert archiver.ready()["ready"]
+
+
 def test_rotated_logs_are_structured(running: Archiver) -> None:
     lines = (running.data / "logs" / "ingestion.log").read_text().splitlines()
     events = [json.loads(line)["event"] for line in lines]

@@ -95,6 +95,7 @@ def _enter(
         return rendered(request, t, "sign_in.html", 429, **shown)
     except ArchiverError:
         return rendered(request, t, "sign_in.html", 401, **{**again, "code_needed": code is not None}, error=t("door.wrong"))
+    context.note_code(code)
     response = see(next_path)
     set_session_cookie(request, response, session.token)
     set_device_cookie(request, response, email)

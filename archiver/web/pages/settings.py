@@ -81,11 +81,13 @@ def second_factor(view: Posted, given: Form) -> Response:
         if given.get("do") == "confirm":
             with context.engine.begin() as connection:
                 codes = totp.confirm(connection, context.keyring, view.who, given.get("code", "").strip()[:10])
+            context.keep_config()
             return _profile(view, recovery_codes=codes)
         if given.get("do") == "disable":
             user = _confirmed(view, given)
             with context.engine.begin() as connection:
                 totp.disable(connection, view.who, user.id)
+            context.keep_config()
             return see("/settings")
         confirm_password(context.engine, view.who, given.get("password", ""))
         with context.engine.begin() as connection:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,12 @@ from archiver.config import load_settings
 from archiver.models.states import Role
 from archiver.secrets import Keyring
 from archiver.services import first_start, totp
+from archiver.services.places import open_archive
 from archiver.services.users import User
+from archiver.store.archive import entries
+from archiver.store.frames import Kind
+from archiver.store.journal import Config
+from archiver.store.pack import Place
 from tests.integration.api.conftest import PASSWORD, Client, Company, Served
 
 
@@ -381,3 +387,30 @@ def test_ones_own_mail_is_granted_when_a_source_is_added(empty_company: Company)
             granted = client.get(f"/users/{user}/grants").json()["items"]
             assert [grant["source_id"] for grant in granted] == ([added.json()["id"]] if own else [])
     assert company.value("SELECT count(*) FROM audit_log WHERE action = 'grant.added'") == 1
+
+
+def test_the_packs_know_the_second_factor_as_it_is(company: Company, dora: User) -> None:
+    """So that a rebuild brings it back, without the codes that were used up."""
+
+    def kept() -> dict[str, Any]:
+        archive = open_archive(company.settings, company.engine)
+        try:
+            frames = [
+                Config.decode(archive.frames.open(Place(pack_id, entry.offset, entry.length)).bytes())
+                for pack_id in archive.backend.packs()
+                for entry in entries(archive.backend.open(pack_id), archive.frames)
+                if entry.kind == Kind.CONFIG
+            ]
+        finally:
+            archive.close()
+        newest = max(frames, key=lambda config: config.at)
+        return next(user for user in newest.tables["users"] if user["id"] == str(dora.id))
+
+    with company.client(dora.email.partition("@")[0]) as client:
+        _, recovery = enable(client)
+        assert kept()["totp_confirmed_at"] is not None
+        assert len(kept()["recovery_code_hashes"]) == 10
+        assert sign_in(client, dora.email, code=recovery[0]) == 201
+        assert len(kept()["recovery_code_hashes"]) == 9
+        assert client.post("/me/totp/disable", json={"password": PASSWORD}).status_code == 204
+        assert kept()["totp_secret"] is None

@@ -1,5 +1,7 @@
 """Care of the archive: verify finds what is broken, rebuild brings everything back, compaction and deletion lose nothing."""
 
+import base64
+import dataclasses
 import hashlib
 import multiprocessing
 import os
@@ -21,18 +23,21 @@ from archiver.db import make_engine
 from archiver.errors import UsageError, WrongKey
 from archiver.models import message_uuid, uuid7
 from archiver.secrets import Keyring
+from archiver.services import totp
 from archiver.services.backup import backup
 from archiver.services.compact import compact
 from archiver.services.delete import delete_mailbox_mail, delete_message
 from archiver.services.dump import load_dump
 from archiver.services.export import export, raw_message
 from archiver.services.ingest import Ingest
+from archiver.services.principal import LOCAL_OPERATOR
 from archiver.services.rebuild import rebuild
 from archiver.services.restore import Backup, check_empty, restore_packs
-from archiver.services.snapshot import save_config
+from archiver.services.snapshot import restore_config, save_config
 from archiver.services.texts import read_text, store_texts
 from archiver.services.verify import verify
 from archiver.store.errors import NotStored, StoreUnavailable
+from archiver.store.journal import Config
 from archiver.store.keys import PackKeys
 from archiver.store.pack import SEAL_BYTES, Seal
 from connectors.base import Batch, ChangeKind, CopyChange, RawMessage
@@ -324,6 +329,40 @@ def test_rebuild_brings_back_what_is_set_up(world: World, new_world: Callable[..
     assert (source.id, source.name, source.settings) == (SOURCE, "renamed", {"folders": ["INBOX"]})
     assert (source.status, source.credentials) == ("paused", None)
     assert rebuilt.value("SELECT role FROM users WHERE email = 'eve@x.org'") == "auditor"
+
+
+def test_rebuild_brings_second_factors_back(world: World, new_world: Callable[..., World]) -> None:
+    keyring, user_id = Keyring({"c": b"c" * 32}), uuid7()
+    who = dataclasses.replace(LOCAL_OPERATOR, user_id=user_id)
+    fill(world)
+    with world.engine.begin() as connection:
+        connection.execute(
+            text("INSERT INTO users (id, email) VALUES (:i, 'eve@x.org'), (:j, 'j@x.org')"), {"i": user_id, "j": uuid7()}
+        )
+        secret = base64.b32decode(totp.begin(connection, keyring, who)["secret"])
+        codes = totp.confirm(connection, keyring, who, totp.code_at(secret, totp.current_step()))
+        sealed = connection.execute(text("SELECT totp_secret FROM users WHERE id = :i"), {"i": user_id}).scalar_one()
+        assert totp.check(connection, keyring, user_id, sealed, codes[0])
+    save_config(world.engine, world.archive)
+    rebuilt = new_world(empty=True, folder=world.folder)
+    rebuilt.open()
+    rebuild(rebuilt.engine, rebuilt.archive)
+    with rebuilt.engine.begin() as connection:
+        row = connection.execute(text("SELECT totp_secret, totp_confirmed_at FROM users WHERE id = :i"), {"i": user_id}).one()
+        assert row.totp_confirmed_at is not None
+        assert keyring.unseal(row.totp_secret, totp.purpose(user_id)) == secret
+        assert not totp.check(connection, keyring, user_id, row.totp_secret, codes[0]), "it was used before"
+        assert totp.check(connection, keyring, user_id, row.totp_secret, codes[1])
+        assert connection.execute(text("SELECT totp_secret FROM users WHERE email = 'j@x.org'")).scalar_one() is None
+
+
+def test_a_snapshot_of_an_earlier_version_is_restored(world: World) -> None:
+    """Without the columns that came later."""
+    row = {"id": str(uuid7()), "email": "old@x.org", "role": "user", "may_read_all": False, "settings": {}}
+    whole = {**row, "address_verified_at": None, "name": None, "password_hash": None, "disabled_at": None}
+    with world.engine.begin() as connection:
+        restore_config(connection, Config(datetime.now(UTC), {"users": [{**whole, "created_at": "2024-01-01T00:00:00+00:00"}]}))
+    assert world.value("SELECT recovery_code_hashes FROM users WHERE email = 'old@x.org'") == []
 
 
 @pytest.mark.parametrize("processes", [1, 2])
