@@ -7,11 +7,12 @@ from typing import Annotated, Any
 from uuid import UUID
 
 from fastapi import APIRouter, Query
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from archiver.api.auth import Administrator, Context, Viewer
 from archiver.api.context import ApiContext
 from archiver.api.page import Body, Cursor, Limit, Page, decode_cursor, encode_cursor
+from archiver.api.public_text import without_paths
 from archiver.errors import NotFound, UsageError
 from archiver.models.states import SourceStatus
 from archiver.services import runs, source_access, source_kinds, source_rows, source_view, sources
@@ -46,6 +47,11 @@ class SourceShape(BaseModel):
     next_due_at: datetime | None
     last_started_at: datetime | None
     last_finished_at: datetime | None
+
+    @field_validator("status_message")
+    @classmethod
+    def _without_paths(cls, value: str | None) -> str | None:
+        return None if value is None else without_paths(value)
 
 
 class NewSource(Body):

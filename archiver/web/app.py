@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,15 +13,19 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from archiver import __version__
 from archiver.api import problems
+from archiver.api.auth import client_address
 from archiver.api.context import ApiContext
 from archiver.api.exports import start_exports
 from archiver.api.router import router
 from archiver.config import Settings
+from archiver.errors import NotAllowed
 from archiver.logs import get_logger
 from archiver.services.health import Health, check_parts, job_figures
 from archiver.services.overview import index_figures
 from archiver.web.around import Around
 from archiver.web.assets import FOLDER, KeptFiles, static_path
+from archiver.web.forwarded import is_forwarded
+from archiver.web.hosts import Hosts
 from archiver.web.metrics import Metrics
 from archiver.web.pages import errors
 from archiver.web.pages.base import templates
@@ -50,6 +55,17 @@ class Readiness:
         return self._parts
 
 
+def _refuse_strangers(request: Request, settings: Settings) -> None:
+    """Whoever comes through a proxy is not on this machine, even if the proxy is."""
+    token = settings.metrics_token
+    given = request.headers.get("Authorization", "").removeprefix("Bearer ").encode()
+    if token is not None and hmac.compare_digest(given, token.get_secret_value().encode()):
+        return
+    address = client_address(request) or ""
+    if address not in ("127.0.0.1", "::1") or is_forwarded(request.scope):
+        raise NotAllowed("this is for the machine itself, and for METRICS_TOKEN")
+
+
 def create_app(settings: Settings) -> FastAPI:
     metrics, readiness, context = Metrics(), Readiness(settings), ApiContext(settings)
 
@@ -66,7 +82,9 @@ def create_app(settings: Settings) -> FastAPI:
 
     app = FastAPI(title="Archiver", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
     app.state.context = context
-    app.add_middleware(Around, metrics=metrics, upload_max_bytes=settings.upload_max_bytes, https=context.secure)
+    app.add_middleware(
+        Around, metrics=metrics, upload_max_bytes=settings.upload_max_bytes, hosts=Hosts(settings), https=context.secure
+    )
     problems.install(app)
     errors.install(app)
     app.include_router(router)
@@ -87,7 +105,9 @@ def create_app(settings: Settings) -> FastAPI:
         return JSONResponse(body, status_code=200 if ready else 503)
 
     @app.get("/metrics")
-    def metric_values() -> Response:
+    def metric_values(request: Request) -> Response:
+        """For this machine, and for whoever has METRICS_TOKEN: the figures tell of everybody's mail."""
+        _refuse_strangers(request, settings)
         parts = readiness.parts()
         metrics.parts(parts)
         metrics.jobs(*job_figures(settings))
@@ -98,7 +118,8 @@ def create_app(settings: Settings) -> FastAPI:
 
     @app.get("/parts")
     def parts_page(request: Request) -> HTMLResponse:
-        """Which parts answer; open to all, so that somebody who can't sign in can see why."""
+        """Which parts answer, for the same: an operator who can't sign in can see why."""
+        _refuse_strangers(request, settings)
         values = {"version": __version__, "parts": readiness.parts()}
         return templates.TemplateResponse(request, "parts.html", values)
 
