@@ -19,6 +19,7 @@ from archiver.secrets import Keyring, credentials_keyring
 from archiver.services.oidc import Provider, provider_of
 from archiver.services.places import open_archive
 from archiver.services.remembered import Remembered
+from archiver.services.remote_images import RemoteImages
 from archiver.services.search import MailSearch, open_search
 from archiver.services.snapshot import save_config
 
@@ -74,6 +75,10 @@ class ApiContext:
         """A process apart, with limits, in which pages of files are drawn."""
         return Extractor(1, seconds=_DRAWING_SECONDS)
 
+    @cached_property
+    def remote_images(self) -> RemoteImages:
+        return RemoteImages(self.settings.archiver_data / "cache" / "remote-images", self.keyring)
+
     @property
     def archive(self) -> Archive:
         with self._opening:
@@ -98,6 +103,8 @@ class ApiContext:
             self._archive.close()
         if "drawing" in self.__dict__:
             self.drawing.close()
+        if "remote_images" in self.__dict__:
+            self.remote_images.close()
         if "redis" in self.__dict__:
             self.redis.close()
         if "engine" in self.__dict__:
