@@ -20,6 +20,7 @@ from archiver.services.message_content import Opener
 from archiver.services.oidc import Provider, provider_of
 from archiver.services.places import open_archive
 from archiver.services.remembered import Remembered
+from archiver.services.remote_images import RemoteImages
 from archiver.services.search import MailSearch, open_search
 from archiver.services.snapshot import save_config
 from archiver.services.totp import is_by_time
@@ -85,6 +86,10 @@ class ApiContext:
                 self._opener = Opener(archive)
             return self._opener
 
+    @cached_property
+    def remote_images(self) -> RemoteImages:
+        return RemoteImages(self.settings.archiver_data / "cache" / "remote-images", self.keyring)
+
     @property
     def archive(self) -> Archive:
         with self._opening:
@@ -116,6 +121,8 @@ class ApiContext:
             self.drawings.close()
         if self._opener is not None:
             self._opener.close()
+        if "remote_images" in self.__dict__:
+            self.remote_images.close()
         if "redis" in self.__dict__:
             self.redis.close()
         if "engine" in self.__dict__:

@@ -15,6 +15,7 @@ from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict
 from starlette.exceptions import HTTPException
 
+from archiver.api.public_text import without_paths
 from archiver.errors import ArchiverError, Conflict, InUse, NotAllowed, NotFound, NotReady, NotSignedIn, TooMany, UsageError
 from archiver.search.query.errors import QueryError
 from archiver.services.message_content import Unreadable
@@ -54,6 +55,7 @@ _TITLES = {
     413: "Too large",
     415: "Not this kind of content",
     416: "Not this range",
+    421: "Not this server",
     422: "Not as it is",
     429: "Too many requests",
     503: "Not ready",
@@ -121,8 +123,8 @@ def _archiver_error(request: Request, error: Exception) -> Response:
         place = [{"message": error.reason, "start": error.start, "end": error.end}]
         return problem(request_id(request), status, code, error.reason, errors=place)
     if status == 500:
-        log.error("request_failed", path=request.url.path, error=type(error).__name__)
-    return problem(request_id(request), status, getattr(error, "code", code), str(error), headers)
+        log.error("request_failed", path=request.url.path, error=type(error).__name__, detail=str(error))
+    return problem(request_id(request), status, getattr(error, "code", code), without_paths(str(error)), headers)
 
 
 def _invalid(request: Request, error: Exception) -> Response:
@@ -133,7 +135,13 @@ def _invalid(request: Request, error: Exception) -> Response:
     ]
     first = errors[0] if errors else {"where": [], "message": "can't be read"}
     detail = f"{'.'.join(first['where'])}: {first['message']}"
-    return problem(request_id(request), 422, "invalid", detail, errors=errors)
+    status, code = (400, "bad_request") if is_bad_id(error) else (422, "invalid")
+    return problem(request_id(request), status, code, detail, errors=errors)
+
+
+def is_bad_id(error: RequestValidationError) -> bool:
+    """Something that is no id stands where one is expected."""
+    return any(item["type"].startswith("uuid") for item in error.errors())
 
 
 def _http(request: Request, error: Exception) -> Response:

@@ -7,11 +7,12 @@ from typing import Annotated, Any
 from uuid import UUID
 
 from fastapi import APIRouter, Query
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from archiver.api.auth import Administrator, Context, Viewer
 from archiver.api.context import ApiContext
 from archiver.api.page import Body, Cursor, Limit, Page, decode_cursor, encode_cursor, time_of
+from archiver.api.public_text import without_paths
 from archiver.errors import NotFound, UsageError
 from archiver.models.states import SourceStatus
 from archiver.services import runs, source_access, source_kinds, source_rows, source_view, sources
@@ -46,6 +47,11 @@ class SourceShape(BaseModel):
     next_due_at: datetime | None
     last_started_at: datetime | None
     last_finished_at: datetime | None
+
+    @field_validator("status_message")
+    @classmethod
+    def _without_paths(cls, value: str | None) -> str | None:
+        return None if value is None else without_paths(value)
 
 
 class NewSource(Body):
@@ -203,13 +209,3 @@ def _load(context: ApiContext, source_id: UUID) -> Source:
 def _plain(*values: str) -> None:
     if any("\0" in value for value in values):
         raise UsageError("a NUL character can't be part of a name or a setting")
-
-
-def _time(value: str) -> datetime:
-    try:
-        found = datetime.fromisoformat(value)
-    except ValueError:
-        found = None
-    if found is None or found.tzinfo is None:
-        raise UsageError("cursor: not one that a page before this gave")
-    return found

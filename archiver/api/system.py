@@ -21,6 +21,7 @@ from archiver.api.context import ApiContext
 from archiver.api.page import Cursor, Limit, Page, decode_cursor, encode_cursor
 from archiver.errors import NotReady, UsageError
 from archiver.services import dead_letters, overview, runs
+from archiver.services.access import scope_of
 from archiver.services.dead_letters import DeadLetter
 from archiver.services.overview import IndexState, Overview
 from archiver.services.principal import Right
@@ -128,10 +129,11 @@ def list_dead_letters(
     limit: Limit = 100,
     cursor: Cursor = None,
 ) -> Page[DeadLetter]:
-    """What failed for good; newest first."""
+    """What failed for good; newest first. Names of folders are for those who may read the mailbox."""
     before = _place(*decode_cursor(cursor, 2)) if cursor else None
     with context.reading() as connection:
-        found = dead_letters.listed(connection, source_id, discarded=discarded, most=limit, before=before)
+        scope = scope_of(connection, who)
+        found = dead_letters.listed(connection, source_id, discarded=discarded, most=limit, before=before, scope=scope)
     more = encode_cursor(found[-1].last_failed_at.isoformat(), found[-1].id) if len(found) == limit else None
     return Page(items=found, next=more)
 
@@ -139,7 +141,7 @@ def list_dead_letters(
 @router.get("/dead-letters/{letter_id}")
 def show_dead_letter(letter_id: UUID, who: Viewer, context: Context) -> DeadLetter:
     with context.reading() as connection:
-        return dead_letters.find(connection, str(letter_id))
+        return dead_letters.find(connection, str(letter_id), scope_of(connection, who))
 
 
 @router.post("/dead-letters/{letter_id}/retry", status_code=204)

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, Row, text
 
 from archiver.errors import NotFound
 from archiver.queue.jobs import Envelope, IndexEmailBatch, QueueName
 from archiver.services import audit
+from archiver.services.access import EVERYTHING, Scope
 from archiver.services.principal import LOCAL_OPERATOR, Principal
 from archiver.sync import imports, outbox
 
 _COLUMNS = """
     SELECT d.id, d.kind, s.name AS source, m.address AS mailbox, d.folder, d.provider_key, d.message_id, d.job, d.reason,
            d.attempts, d.created_at, d.last_failed_at, d.next_try_at, d.discarded_at, d.raw_sha256 IS NOT NULL AS has_bytes,
-           d.source_id, d.payload
+           d.source_id, d.payload, d.mailbox_id
     FROM dead_letters d LEFT JOIN ingestion_sources s ON s.id = d.source_id LEFT JOIN mailboxes m ON m.id = d.mailbox_id"""
 
 
@@ -50,8 +51,9 @@ def listed(
     discarded: bool = False,
     most: int = 100,
     before: tuple[datetime, UUID] | None = None,
+    scope: Scope = EVERYTHING,
 ) -> list[DeadLetter]:
-    """Newest first; `before` continues below one, by its last failure and its id."""
+    """Newest first; `before` continues below one, by its last failure and its id. `scope`: what the caller may read."""
     statement = text(
         _COLUMNS
         + " WHERE (CAST(:source AS uuid) IS NULL OR d.source_id = :source) AND (d.discarded_at IS NOT NULL) = :discarded"
@@ -60,15 +62,27 @@ def listed(
     )
     at, letter_id = before or (None, None)
     values = {"source": source_id, "discarded": discarded, "most": most, "at": at, "id": letter_id}
-    return [DeadLetter(*row) for row in connection.execute(statement, values)]
+    return [_letter(row, scope) for row in connection.execute(statement, values)]
 
 
-def find(connection: Connection, letter_id: str) -> DeadLetter:
+def _letter(row: Row[Any], scope: Scope) -> DeadLetter:
+    """Names of folders are for those who may read the mailbox."""
+    values: tuple[Any, ...] = tuple(row)
+    letter, mailbox_id = DeadLetter(*values[:-1]), row.mailbox_id
+    if mailbox_id is None or scope.sees(mailbox_id):
+        return letter
+    reason = letter.reason
+    for name in (letter.provider_key, letter.folder):
+        reason = reason.replace(name, "…") if name else reason
+    return replace(letter, folder=None, provider_key=None, payload={}, reason=reason)
+
+
+def find(connection: Connection, letter_id: str, scope: Scope = EVERYTHING) -> DeadLetter:
     """By its id, or the beginning of it."""
     rows = connection.execute(text(_COLUMNS + " WHERE CAST(d.id AS text) LIKE :id || '%' LIMIT 2"), {"id": letter_id}).all()
     if len(rows) != 1:
         raise NotFound(f"{'several dead letters begin' if rows else 'no dead letter begins'} with {letter_id!r}")
-    return DeadLetter(*rows[0])
+    return _letter(rows[0], scope)
 
 
 def retry(connection: Connection, letter: DeadLetter, who: Principal = LOCAL_OPERATOR) -> None:

@@ -21,6 +21,7 @@ from archiver.services.health import Health, check_parts, job_figures
 from archiver.services.overview import index_figures
 from archiver.web.around import Around
 from archiver.web.assets import FOLDER, KeptFiles, static_path
+from archiver.web.hosts import Hosts
 from archiver.web.metrics import Metrics
 from archiver.web.monitoring import refusal
 from archiver.web.pages import errors
@@ -67,7 +68,9 @@ def create_app(settings: Settings) -> FastAPI:
 
     app = FastAPI(title="Archiver", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
     app.state.context = context
-    app.add_middleware(Around, metrics=metrics, upload_max_bytes=settings.upload_max_bytes, https=context.secure)
+    app.add_middleware(
+        Around, metrics=metrics, upload_max_bytes=settings.upload_max_bytes, hosts=Hosts(settings), https=context.secure
+    )
     problems.install(app)
     errors.install(app)
     app.include_router(router)

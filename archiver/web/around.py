@@ -1,4 +1,4 @@
-"""Around every request: its id, the headers that protect, limits on what comes in, figures, and the last net for errors.
+"""Around every request: its id, the host it asks for, protective headers, limits on the body, figures, the last net for errors.
 
 Plain ASGI: Starlette's function middleware would hold streams back, and we stream gigabytes.
 """
@@ -16,15 +16,18 @@ from starlette.exceptions import HTTPException
 
 from archiver.api.problems import problem, unexpected
 from archiver.logs import get_logger
+from archiver.web.forwarded import UntrustedPeers
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+    from archiver.web.hosts import Hosts
     from archiver.web.metrics import Metrics
 
 _BODY_BYTES = 1 << 20
 _SILENCE_SECONDS = 30.0
 """A client that sends nothing for so long in the middle of a request loses it."""
+_WRONG_HOST = "this server is not known by that name: set ARCHIVER_URL to the address that people use"
 _STREAMED = re.compile(r"/api/v1/(messages|uploads/[^/]+)")
 _CONTENT_POLICY = "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'"
 _SECURITY_HEADERS = {
@@ -41,8 +44,9 @@ log = get_logger("web")
 
 
 class Around:
-    def __init__(self, app: ASGIApp, metrics: Metrics, upload_max_bytes: int, *, https: bool = False) -> None:
+    def __init__(self, app: ASGIApp, metrics: Metrics, upload_max_bytes: int, hosts: Hosts, *, https: bool = False) -> None:
         self._app, self._metrics, self._upload_max_bytes, self._https = app, metrics, upload_max_bytes, https
+        self._hosts, self._peers = hosts, UntrustedPeers()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -54,6 +58,11 @@ class Around:
         started = time.monotonic()
         with structlog.contextvars.bound_contextvars(request_id=request_id):
             try:
+                self._peers.notice(scope)
+                if not self._hosts.allows(scope):
+                    raise HTTPException(
+                        421, "this server is not known by that name: set ARCHIVER_URL to the address people use"
+                    )
                 limit = self._upload_max_bytes if _STREAMED.fullmatch(scope["path"]) else _BODY_BYTES
                 await self._app(scope, _Limited(scope, receive, limit), answer)
             except HTTPException as error:
@@ -73,7 +82,7 @@ class Around:
     async def _refuse(self, scope: Scope, receive: Receive, answer: _Answer, error: HTTPException) -> None:
         if not answer.started:
             request_id = scope["state"]["request_id"]
-            code = {413: "too_large", 408: "too_slow"}.get(error.status_code, "bad_request")
+            code = {413: "too_large", 408: "too_slow", 421: "wrong_host"}.get(error.status_code, "bad_request")
             await problem(request_id, error.status_code, code, str(error.detail))(scope, receive, answer)
 
 

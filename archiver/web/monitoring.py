@@ -9,9 +9,7 @@ from fastapi import Request, Response
 from fastapi.responses import PlainTextResponse
 
 from archiver.config import Settings
-
-_FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
-"""A request that a proxy passed on is not from this machine, even if the proxy runs on it."""
+from archiver.web.forwarded import is_forwarded
 
 
 def refusal(request: Request, settings: Settings) -> Response | None:
@@ -31,7 +29,7 @@ def _has_token(request: Request, settings: Settings) -> bool:
 
 
 def _is_local(request: Request) -> bool:
-    if request.client is None or any(name in request.headers for name in _FORWARDED):
+    if request.client is None or is_forwarded(request.scope):
         return False
     try:
         return ip_address(request.client.host).is_loopback

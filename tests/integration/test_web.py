@@ -33,7 +33,7 @@ def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def client(settings: Settings, address: str = "127.0.0.1") -> TestClient:
-    return TestClient(create_app(settings), raise_server_exceptions=False, client=(address, 50000))
+    return TestClient(create_app(settings), "http://127.0.0.1", raise_server_exceptions=False, client=(address, 50000))
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/parts"])
@@ -96,7 +96,7 @@ def test_an_error_tells_the_client_nothing_but_an_id() -> None:
     def broken() -> None:
         raise RuntimeError("private detail")
 
-    answer = TestClient(app, raise_server_exceptions=False).get("/broken")
+    answer = TestClient(app, "http://127.0.0.1", raise_server_exceptions=False).get("/broken")
     assert answer.status_code == 500
     assert "private detail" not in answer.text
     assert answer.headers["X-Request-Id"] in answer.text

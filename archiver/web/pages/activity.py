@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from typing import Annotated, Any
-from uuid import UUID
 
 from fastapi import APIRouter, Depends
 from fastapi.responses import Response
 
 from archiver.errors import UsageError
 from archiver.services import dead_letters, overview, runs
+from archiver.services.access import scope_of
 from archiver.services.health import check_parts
 from archiver.services.principal import Right
-from archiver.web.pages.base import Form, Posted, View, Viewed, see
+from archiver.web.pages.base import Form, Posted, View, Viewed, given_id, see
 
 router = APIRouter(include_in_schema=False)
 
@@ -32,7 +32,8 @@ def activity_page(view: Looking, discarded: bool = False) -> Response:
     context = view.context
     with context.reading() as connection:
         sessions = [(one, runs.mailboxes(connection, one.session_id, 20)) for one in runs.running(connection)]
-        letters = dead_letters.listed(connection, None, discarded=discarded, most=_LETTERS)
+        scope = scope_of(connection, view.who)
+        letters = dead_letters.listed(connection, None, discarded=discarded, most=_LETTERS, scope=scope)
     url = context.settings.redis_url
     values: dict[str, Any] = {
         "parts": check_parts(context.settings),
@@ -54,5 +55,5 @@ def settle(view: Posted, given: Form) -> Response:
     if given.get("do") not in actions:
         raise UsageError("a dead letter can be retried or discarded")
     with view.context.engine.begin() as connection:
-        actions[given["do"]](connection, dead_letters.find(connection, str(UUID(given.get("id", "")))), view.who)
+        actions[given["do"]](connection, dead_letters.find(connection, str(given_id(given.get("id", "")))), view.who)
     return see("/activity#dead-letters")

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import parse_qsl, quote, urlsplit
+from uuid import UUID
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from fastapi import Depends, Request
@@ -125,6 +126,14 @@ def posted(fields: Annotated[dict[str, str], Depends(form)], request: Request) -
 Viewed = Annotated[View, Depends(view)]
 Posted = Annotated[View, Depends(posted)]
 Form = Annotated[dict[str, str], Depends(form)]
+
+
+def given_id(value: str) -> UUID:
+    """Of a form's field."""
+    try:
+        return UUID(value)
+    except ValueError:
+        raise UsageError(f"{value[:50]!r} is no id") from None
 
 
 def see(path: str) -> Response:

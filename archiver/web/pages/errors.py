@@ -8,6 +8,7 @@ from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
 from archiver.api import problems
+from archiver.api.public_text import without_paths
 from archiver.errors import ArchiverError, NotSignedIn
 from archiver.web.pages.base import rendered, see, sign_in_at, texts_of
 
@@ -32,7 +33,7 @@ def _handler(app: FastAPI, kind: type[Exception]):  # type: ignore[no-untyped-de
 
 
 def _page(request: Request, error: Exception) -> Response:
-    status, detail = 400, str(error)
+    status, detail = 400, without_paths(str(error))
     if isinstance(error, ArchiverError):
         status = next(status for kind, status, _ in problems.KINDS if isinstance(error, kind))
     elif isinstance(error, HTTPException):

@@ -64,17 +64,20 @@ def message_page(view: Viewed, message_id: UUID, q: str = "", part: str = "", sh
 
 @router.get("/messages/{message_id}/body")
 def body_frame(view: Viewed, message_id: UUID, remote: bool = False) -> Response:
-    """What the mail's own HTML says, where it can do nothing: no scripts, no forms, an origin of its own."""
+    """What the mail's own HTML says, where it can do nothing: no scripts, no forms, no network, an origin of its own.
+
+    With `remote`, images of other servers are fetched by us and put into it.
+    """
     sha256, size = _visible(view, message_id)
     html = view.context.opener.frame(view.who.user_id, sha256, size, keep_remote=remote)
     if remote:
         audit.record_look(view.context.engine, view.who, "message.remote_images", "message", message_id)
-    images = "img-src data: https: http:" if remote else "img-src data:"
+        html = view.context.remote_images.embedded(html, sha256, view.who.user_id)
     page = (
         '<!doctype html><meta charset="utf-8"><meta name="referrer" content="no-referrer">'
         f"<title>mail</title><style>{_STYLE}</style>{html}"
     )
-    return HTMLResponse(page, headers={**_FRAME_HEADERS, "Content-Security-Policy": f"{_FRAME}; {images}"})
+    return HTMLResponse(page, headers={**_FRAME_HEADERS, "Content-Security-Policy": f"{_FRAME}; img-src data:"})
 
 
 @router.get("/messages/{message_id}/files/{number}")

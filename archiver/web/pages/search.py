@@ -8,7 +8,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlencode
-from uuid import UUID
 
 from fastapi import APIRouter, Query
 from fastapi.responses import FileResponse, JSONResponse, Response
@@ -21,7 +20,7 @@ from archiver.services.access import scope_of
 from archiver.services.export import export
 from archiver.services.principal import Right
 from archiver.services.search import Results
-from archiver.web.pages.base import Form, Posted, View, Viewed, own_path, see
+from archiver.web.pages.base import Form, Posted, View, Viewed, given_id, own_path, see
 from archiver.web.pages.histogram import histogram
 
 router = APIRouter(include_in_schema=False)
@@ -124,7 +123,7 @@ def help_page(view: Viewed) -> Response:
 def export_selected(view: Posted, given: Form) -> Response:
     """The messages that were ticked, as a zip of .eml files with a manifest."""
     view.who.require(Right.EXPORT)
-    wanted = [UUID(name.removeprefix("id.")) for name in given if name.startswith("id.")][:_PER_PAGE]
+    wanted = [given_id(name.removeprefix("id.")) for name in given if name.startswith("id.")][:_PER_PAGE]
     if not wanted:
         raise UsageError(view.t("search.selection"))
     with view.context.reading() as connection:

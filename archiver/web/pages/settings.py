@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from uuid import UUID
 from zoneinfo import available_timezones
 
 from fastapi import APIRouter
@@ -18,7 +17,7 @@ from archiver.services.principal import Right, Scope
 from archiver.services.sign_in import confirm, confirm_password
 from archiver.services.users import User
 from archiver.web.catalogue import languages
-from archiver.web.pages.base import Form, Posted, View, Viewed, see
+from archiver.web.pages.base import Form, Posted, View, Viewed, given_id, see
 
 router = APIRouter(include_in_schema=False)
 
@@ -100,7 +99,7 @@ def second_factor(view: Posted, given: Form) -> Response:
 @router.post("/settings/sessions")
 def end_session(view: Posted, given: Form) -> Response:
     with view.context.engine.begin() as connection:
-        sessions.end(connection, view.who, _id(given))
+        sessions.end(connection, view.who, given_id(given.get("id", "")))
     return see("/settings")
 
 
@@ -133,7 +132,7 @@ def change_keys(view: Posted, given: Form) -> Response:
         if given.get("do") != "revoke":
             return _keys(view, 201, new_key=_new_key(view, given))
         with view.context.engine.begin() as connection:
-            api_keys.revoke(connection, view.who, _id(given))
+            api_keys.revoke(connection, view.who, given_id(given.get("id", "")))
     except ArchiverError as error:
         return _keys(view, 400, error=str(error))
     return see("/settings/keys")
@@ -185,14 +184,14 @@ def change_users(view: Posted, given: Form) -> Response:
 
 
 def _change_user(connection: Any, view: View, what: str, given: dict[str, str]) -> None:
-    user = users.load(connection, _id(given))
+    user = users.load(connection, given_id(given.get("id", "")))
     if what == "grant":
         chosen = given.get("target", "").strip()
         kind = "pattern" if "*" in chosen else "mailbox" if "@" in chosen else "source"
         wanted = {one: chosen if one == kind else None for one in ("mailbox", "pattern", "source")}
         grants.add(connection, view.who, user, grants.find_target(connection, **wanted))
     elif what == "revoke":
-        grants.remove(connection, view.who, user, UUID(given.get("grant", "")))
+        grants.remove(connection, view.who, user, given_id(given.get("grant", "")))
     elif what == "disable":
         users.change(connection, view.who, user, disabled=user.disabled_at is None)
     elif what == "read_all":
@@ -215,10 +214,3 @@ def audit_page(view: Viewed, before: int | None = None, action: str = "", actor:
     verified = audit.verify(view.context.engine) if verify else None
     values: dict[str, Any] = {"tab": "audit", "entries": entries, "action": action, "actor": actor, "verified": verified}
     return view.page("settings_audit.html", **values, more=entries[-1].id if len(entries) == _ENTRIES else None)
-
-
-def _id(given: dict[str, str]) -> UUID:
-    try:
-        return UUID(given.get("id", ""))
-    except ValueError:
-        raise UsageError("there is no such thing") from None

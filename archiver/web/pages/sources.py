@@ -9,6 +9,7 @@ from uuid import UUID
 from fastapi import APIRouter, Depends
 from fastapi.responses import Response
 
+from archiver.api.public_text import without_paths
 from archiver.errors import ArchiverError, NotFound, UsageError
 from archiver.services import (
     imports,
@@ -26,7 +27,7 @@ from archiver.services.principal import Right
 from archiver.services.quiet_context import QuietContext
 from archiver.services.source_rows import Source
 from archiver.sync import listings
-from archiver.web.pages.base import Form, Posted, View, Viewed, see
+from archiver.web.pages.base import Form, Posted, View, Viewed, given_id, see
 from archiver.web.pages.fields import FormField, fields_of, given_values
 
 router = APIRouter(include_in_schema=False)
@@ -99,7 +100,7 @@ def add(view: Changing, kind: str, given: Form) -> Response:
             "source": None,
             "fields": fields,
             "name": name,
-            "error": str(error),
+            "error": without_paths(str(error)),
         }
         return view.page("source_form.html", 422, **values)
     context.keep_config()
@@ -110,10 +111,7 @@ def add(view: Changing, kind: str, given: Form) -> Response:
 def import_uploads(view: Changing, given: Form) -> Response:
     """What was uploaded through /api/v1/uploads, into a mailbox."""
     context = view.context
-    try:
-        wanted = [UUID(one) for one in given.get("uploads", "").split()]
-    except ValueError:
-        raise UsageError("uploads: expected their ids") from None
+    wanted = [given_id(one) for one in given.get("uploads", "").split()]
     mailbox = given.get("mailbox", "").strip()
     item = upload_imports.begin(context.engine, context.settings, context.keyring, view.who, wanted, mailbox)
     context.keep_config()
@@ -174,8 +172,9 @@ def edit(view: Changing, source_id: UUID, given: Form) -> Response:
         source_kinds.refuse_server_paths(chosen, settings)
         sources.edit(context.engine, context.keyring, QuietContext(), source, changes, secrets, view.who, hosts=hosts)
     except ArchiverError as error:
-        fields = _shown(chosen, settings)
-        return view.page("source_form.html", 422, kind=chosen, source=source, fields=fields, name=source.name, error=str(error))
+        told = without_paths(str(error))
+        values = {"kind": chosen, "source": source, "fields": _shown(chosen, settings), "name": source.name, "error": told}
+        return view.page("source_form.html", 422, **values)
     context.keep_config()
     return see(f"/sources/{source_id}")
 

@@ -317,7 +317,7 @@ def test_an_upload_that_breaks_off_goes_on_where_it_ended(company: Company) -> N
     with company.client("alice") as client:
         upload = begin(client, 5_000_000)
         head = (
-            f"PATCH /api/v1/uploads/{upload} HTTP/1.1\nHost: x\nUpload-Offset: 0\nContent-Length: 5000000\n"
+            f"PATCH /api/v1/uploads/{upload} HTTP/1.1\nHost: localhost\nUpload-Offset: 0\nContent-Length: 5000000\n"
             f"Authorization: Bearer {company.key('alice', Scope.INGEST)}"
         )
         connection = raw_request(company, head, b"x" * 3_000_000)
@@ -345,7 +345,7 @@ def test_bodies_have_limits(company: Company) -> None:
         endless = client.post("/messages", params={"mailbox": "alice@example.org"}, content=iter([b"x" * (1 << 20)] * 41))
         assert (endless.status_code, endless.json()["code"]) == (413, "too_large")
     assert not list((company.settings.archiver_data / "scratch").glob("in-*")), "nothing is left behind"
-    told = raw_request(company, "POST /api/v1/messages?mailbox=x HTTP/1.1\nHost: x\nContent-Length: 99999999999", b"")
+    told = raw_request(company, "POST /api/v1/messages?mailbox=x HTTP/1.1\nHost: localhost\nContent-Length: 99999999999", b"")
     assert told.recv(100).split()[1] in (b"413", b"401")
     told.close()
 
@@ -356,7 +356,8 @@ def test_a_body_that_never_ends_loses_its_place(company: Company, monkeypatch: p
     monkeypatch.setattr(around, "_SILENCE_SECONDS", 0.3)
     key = company.key("alice", Scope.INGEST)
     head = (
-        f"POST /api/v1/messages?mailbox=alice@example.org HTTP/1.1\nHost: x\nContent-Length: 1000\nAuthorization: Bearer {key}"
+        "POST /api/v1/messages?mailbox=alice@example.org HTTP/1.1\nHost: localhost\nContent-Length: 1000\n"
+        f"Authorization: Bearer {key}"
     )
     slow = raw_request(company, head, b"Subject: ")
     assert slow.recv(1000).split()[1] == b"408"
