@@ -1,6 +1,7 @@
 """The pool of child processes, seen from the one who wants text."""
 
 import contextlib
+import math
 import queue
 import threading
 from collections.abc import Callable
@@ -39,20 +40,24 @@ class Extractor:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
-    def extract(self, data: bytes | Path, name: str = "", declared_type: str = "") -> Extraction:
-        """The text of a file. Never raises for what is in the file; OSError if there is no process to be had."""
+    def extract(self, data: bytes | Path, name: str = "", declared_type: str = "", *, seconds: float = math.inf) -> Extraction:
+        """The text of a file, within `seconds` if that is less than a file may take anyway.
+
+        Never raises for what is in the file; OSError if there is no process to be had.
+        """
         size = data.stat().st_size if isinstance(data, Path) else len(data)
         if size == 0:
             return Extraction(State.EMPTY, "no bytes")
         if size > limits.INPUT_BYTES:
             return Extraction(State.TOO_LARGE, f"{size} bytes, more than the limit of {limits.INPUT_BYTES}")
+        seconds = min(seconds, self._seconds)
         return self._with_child(
-            lambda child: child.extract(data, name, declared_type, ocr=self._ocr, seconds=self._seconds), Extraction
+            lambda child: child.extract(data, name, declared_type, ocr=self._ocr, seconds=seconds), Extraction, seconds
         )
 
     def draw(self, data: bytes, page: int) -> Picture:
         """A page of a PDF, counted from 1, as PNG; page 0 for the number of pages alone. Never raises for what is in it."""
-        return self._with_child(lambda child: child.draw(data, page, seconds=self._seconds), Picture)
+        return self._with_child(lambda child: child.draw(data, page, seconds=self._seconds), Picture, self._seconds)
 
     def close(self) -> None:
         """Ends all children at once, also those at work: their callers see a broken file."""
@@ -78,22 +83,28 @@ class Extractor:
             self._children.add(child)
             return child
 
-    def _with_child(self, ask: Callable[[ChildProcess], Outcome], failed: Callable[[State, str], Outcome]) -> Outcome:
+    def _with_child(
+        self, ask: Callable[[ChildProcess], Outcome], failed: Callable[[State, str], Outcome], seconds: float
+    ) -> Outcome:
         child = self._slots.get()
         try:
             child = self._kept(child) or self._start()
-            return self._asked(child, ask, failed)
+            return self._asked(child, ask, failed, seconds)
         finally:
             self._slots.put(self._kept(child))
 
     def _asked(
-        self, child: ChildProcess, ask: Callable[[ChildProcess], Outcome], failed: Callable[[State, str], Outcome]
+        self,
+        child: ChildProcess,
+        ask: Callable[[ChildProcess], Outcome],
+        failed: Callable[[State, str], Outcome],
+        seconds: float,
     ) -> Outcome:
         try:
             return ask(child)
         except ChildLate:
             child.kill()
-            return failed(State.TIMEOUT, f"took more than {self._seconds:g} seconds")
+            return failed(State.TIMEOUT, f"took more than {seconds:g} seconds")
         except ChildDied as death:
             child.kill()
             if death.is_out_of_memory:

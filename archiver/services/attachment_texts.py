@@ -17,6 +17,7 @@ from sqlalchemy import Engine
 
 from archiver.errors import ArchiverError
 from archiver.extract import Extraction, Extractor
+from archiver.extract.patience import Patience
 from archiver.logs import get_logger
 from archiver.mail.attachments import Attachment
 from archiver.search.index import SearchServer
@@ -83,8 +84,10 @@ class AttachmentTexts:
     def _read(self, indexer: Indexer, lease: Lease, should_stop: Callable[[], bool]) -> Counts:
         def extract(unread: Unread) -> None:
             found: dict[bytes, Extraction] = {}
+            patience: dict[int, Patience] = {}
             for attachment, mail in unread:
-                extraction = self._extract(indexer.mail, attachment, mail, should_stop)
+                patient = patience.setdefault(id(mail), Patience())
+                extraction = self._extract(indexer.mail, attachment, mail, should_stop, patient)
                 found[attachment.sha256] = extraction
                 indexer.keep(lease)
                 if sum(len(page.text) for one in found.values() for page in one.pages) > _TEXT_CHARS:
@@ -96,11 +99,16 @@ class AttachmentTexts:
         return indexer.index(lease, extract)
 
     def _extract(
-        self, reader: MailReader, attachment: Attachment, mail: StoredMail, should_stop: Callable[[], bool]
+        self,
+        reader: MailReader,
+        attachment: Attachment,
+        mail: StoredMail,
+        should_stop: Callable[[], bool],
+        patient: Patience,
     ) -> Extraction:
         """What a process that has to stop finds may have been cut short: it does not count."""
         try:
-            found = self._found(reader, attachment, mail)
+            found = patient.spend(lambda seconds: self._found(reader, attachment, mail, seconds))
         except OSError as error:
             if should_stop():
                 raise Stopped("the worker is stopping") from error
@@ -109,15 +117,16 @@ class AttachmentTexts:
             raise Stopped("the worker is stopping")
         return found
 
-    def _found(self, reader: MailReader, attachment: Attachment, mail: StoredMail) -> Extraction:
+    def _found(self, reader: MailReader, attachment: Attachment, mail: StoredMail, seconds: float) -> Extraction:
+        name, kind = attachment.name, attachment.content_type
         if attachment.sha256 not in mail.parts:
-            return self._extractor.extract(attachment.content, attachment.name, attachment.content_type)
+            return self._extractor.extract(attachment.content, name, kind, seconds=seconds)
         if attachment.size_bytes <= _LARGE_BYTES:
             content = b"".join(reader.part(attachment.sha256))
-            return self._extractor.extract(content, attachment.name, attachment.content_type)
+            return self._extractor.extract(content, name, kind, seconds=seconds)
         self._scratch.mkdir(parents=True, exist_ok=True, mode=0o700)
         with tempfile.NamedTemporaryFile(dir=self._scratch, prefix=_PREFIX) as file:
             for piece in reader.part(attachment.sha256):
                 file.write(piece)
             file.flush()
-            return self._extractor.extract(Path(file.name), attachment.name, attachment.content_type)
+            return self._extractor.extract(Path(file.name), name, kind, seconds=seconds)

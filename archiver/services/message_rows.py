@@ -9,6 +9,7 @@ from uuid import UUID
 
 import structlog
 
+from archiver.date_range import archivable
 from archiver.mail import limits
 from archiver.mail.addresses import Address
 from archiver.mail.canonical import Canonical, canonical_sha256
@@ -53,7 +54,9 @@ def describe_all(mails: Sequence[Mail]) -> list[MessageRows]:
     """
     canonicals = [_canonical(raw) for raw, _, _ in mails]
     headers = [_headers(raw, sha256) for raw, sha256, _ in mails]
-    receipts = [read.first_received if at is None else None for (_, _, at), read in zip(mails, headers, strict=True)]
+    receipts = [
+        read.first_received if archivable(at) is None else None for (_, _, at), read in zip(mails, headers, strict=True)
+    ]
     subjects = [subject_key(read.subject) for read in headers]
     return list(map(_rows, mails, headers, canonicals, receipts, subjects))
 
@@ -61,7 +64,8 @@ def describe_all(mails: Sequence[Mail]) -> list[MessageRows]:
 def _rows(
     mail: Mail, headers: Headers, canonical: bytes, first_received: datetime | None, thread_subject: UUID | None
 ) -> MessageRows:
-    raw, sha256, received_at = mail
+    raw, sha256, given_at = mail
+    received_at = archivable(given_at)
     message_id = message_uuid(sha256)
     dated = choose_date(headers.date, received_at, first_received)
     author = headers.author
@@ -82,9 +86,13 @@ def _rows(
         "thread_subject": thread_subject,
         "size_bytes": raw.size,
         "has_attachments": headers.has_attachments,
-        "defects": headers.defects,
+        "defects": headers.defects if received_at or not given_at else (*headers.defects, _out_of_range(given_at)),
     }
     return MessageRows(message_id, sha256, row, _participants(message_id, headers))
+
+
+def _out_of_range(given: datetime) -> str:
+    return f"server_date_out_of_range: {given.isoformat()}"
 
 
 def _headers(raw: Bytes, sha256: bytes) -> Headers:
