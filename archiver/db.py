@@ -6,13 +6,17 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime, timedelta
 from typing import Any
 
 import orjson
 import psycopg
+from psycopg.types.datetime import TimestamptzLoader
 from psycopg.types.string import StrDumper
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.exc import DBAPIError, DisconnectionError
+
+from archiver.date_range import END, FIRST
 
 Database = Engine
 """For those who pass it on and write no SQL themselves."""
@@ -50,6 +54,7 @@ def make_engine(url: str, name: str, *, pool_size: int = 5, keep_plans: bool = F
         },
     )
     event.listen(engine, "connect", _clean_texts)
+    event.listen(engine, "connect", _reads_all_dates)
     event.listen(engine, "checkin", _rests)
     event.listen(engine, "checkout", _wakes)
     return engine
@@ -123,6 +128,24 @@ def _wakes(connection: Any, record: Any, _proxy: Any) -> None:
         connection.rollback()
     except psycopg.Error as error:
         raise DisconnectionError from error  # the pool tries another one
+
+
+class TolerantTimestamps(TimestamptzLoader):
+    """A row with a date that Python can't hold must not stop all others: it is read as the end of the range that it is beyond.
+
+    No constraint keeps `infinity`, the year 10000 or one before Christ out of a table that somebody else has filled.
+    """
+
+    def load(self, data: Any) -> datetime:
+        try:
+            return super().load(data)
+        except psycopg.DataError:
+            text = bytes(data)
+            return FIRST if text.startswith(b"-") or text.endswith(b"BC") else END - timedelta(seconds=1)
+
+
+def _reads_all_dates(connection: psycopg.Connection[Any], _record: Any) -> None:
+    connection.adapters.register_loader("timestamptz", TolerantTimestamps)
 
 
 def driver_url(url: str) -> str:

@@ -108,9 +108,17 @@ def folder_rule(settings: SourceSettings, folder: str, role: Role | None = None)
 
 def date_rule(settings: SourceSettings, received_at: datetime | None) -> str | None:
     """The rule that leaves out what came in at this time. Nothing is left out for having no date."""
-    if settings.date_from is None or received_at is None or received_at.astimezone(UTC).date() >= settings.date_from:
+    if settings.date_from is None or received_at is None or _day(received_at) >= settings.date_from:
         return None
     return f"date_from: {settings.date_from}"
+
+
+def _day(at: datetime) -> date:
+    """In UTC, where a server's date can be told in it: not the first day of the year 1 in the far east."""
+    try:
+        return at.astimezone(UTC).date()
+    except OverflowError:
+        return at.date()
 
 
 def rules_digest(settings: SourceSettings) -> str:

@@ -15,6 +15,7 @@ from py7zr.exceptions import ArchiveError, PasswordRequired
 
 from archiver.extract import limits
 from archiver.extract.extraction import Refused, State
+from archiver.mail.budget import Budget as DecodingBudget
 from archiver.mail.message import Message, read_message
 
 ARCHIVES = frozenset({"zip", "tar", "7z", "gzip", "bzip2", "xz"})
@@ -120,7 +121,10 @@ def _compressed(kind: str, data: bytes, name: str, budget: Budget) -> Iterator[F
 
 def open_mail(data: bytes, budget: Budget) -> tuple[Message, Iterator[File]]:
     """A message and its files; the messages inside it are part of its text already."""
-    message = read_message(data)
+    decoding = DecodingBudget.of(len(data))
+    decoding.left = min(decoding.left, budget.bytes_left)
+    message = read_message(data, decoding)
+    budget.bytes_left -= decoding.spent
 
     def files() -> Iterator[File]:
         for attachment in message.attachments:

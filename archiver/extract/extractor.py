@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -26,15 +27,18 @@ class Extractor:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
-    def extract(self, data: Piece, name: str = "", declared_type: str = "") -> Extraction:
-        """The text of a file. Never raises for what is in the file; OSError if there is no process to be had."""
+    def extract(self, data: Piece, name: str = "", declared_type: str = "", *, seconds: float = math.inf) -> Extraction:
+        """The text of a file, within `seconds` if that is less than a file may take anyway.
+
+        Never raises for what is in the file; OSError if there is no process to be had.
+        """
         size = data.stat().st_size if isinstance(data, Path) else len(data)
         if size == 0:
             return Extraction(State.EMPTY, "no bytes")
         if size > limits.INPUT_BYTES:
             return Extraction(State.TOO_LARGE, f"{size} bytes, more than the limit of {limits.INPUT_BYTES}")
         try:
-            found, _ = self.children.ask("extract", [data], name=name, type=declared_type, ocr=self._ocr)
+            found, _ = self.children.ask("extract", [data], seconds=seconds, name=name, type=declared_type, ocr=self._ocr)
             return _extraction(found)
         except ChildFailed as failed:
             return Extraction(_state(failed), str(failed))

@@ -3,6 +3,8 @@
 from typing import Final
 
 SECONDS: Final = 60.0
+MESSAGE_SECONDS: Final = 600.0  # for all attachments of one message
+HURRIED_SECONDS: Final = 2.0  # for each one after that, and for as long again: most files need less
 MEMORY_BYTES: Final = 1 << 30
 TEXT_CHARS: Final = 10_000_000
 INPUT_BYTES: Final = 512 << 20

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import queue
 import threading
@@ -51,17 +52,22 @@ class Children:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
-    def ask(self, op: str, pieces: Sequence[Piece] = (), **header: Any) -> tuple[dict[str, Any], list[bytes]]:
-        with self.talk() as talk:
+    def ask(
+        self, op: str, pieces: Sequence[Piece] = (), *, seconds: float = math.inf, **header: Any
+    ) -> tuple[dict[str, Any], list[bytes]]:
+        """Within `seconds`, if that is less than every request has."""
+        with self.talk(seconds=seconds) as talk:
             return talk.ask(op, pieces, **header)
 
     @contextlib.contextmanager
-    def talk(self, wait: float | None = None, tick: Callable[[], None] = lambda: None) -> Iterator[Talk]:
+    def talk(
+        self, wait: float | None = None, tick: Callable[[], None] = lambda: None, *, seconds: float = math.inf
+    ) -> Iterator[Talk]:
         """One child for several requests, which it may remember. ChildrenBusy after `wait` seconds without a free one."""
         child = self._free(wait, tick)
         try:
             child = self._kept(child) or self._start()
-            yield Talk(child, self.seconds, tick)
+            yield Talk(child, min(seconds, self.seconds), tick)
         finally:
             self._slots.put(self._kept(child))
 

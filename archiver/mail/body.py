@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from archiver.mail import charsets, limits
 from archiver.mail.attachments import Attachment, attachment_of, wrapped_file
+from archiver.mail.budget import Budget
 from archiver.mail.calendar import Event, read_calendar
 from archiver.mail.defects import Defects
 from archiver.mail.embedded import take_files
@@ -48,6 +49,7 @@ class Body:
 
     parts: list[Part]
     defects: Defects
+    budget: Budget
     is_reply: bool = True  # only then is there something to quote in HTML; elsewhere <blockquote> is an indentation
     attachments: list[Attachment] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
@@ -85,25 +87,32 @@ class Body:
             self._attach(attachment_of(part, name=f"{subject or 'message'}.eml", is_message=True))
 
     def _nested_headers(self, index: int) -> Headers:
-        child = next(part for part in self.parts[index + 1 :] if part.parent == index)
-        return headers_of(Block(child.fields, 0), Defects())
+        """Of the message that this part holds: the part that follows it."""
+        return headers_of(Block(self.parts[index + 1].fields, 0), Defects())
 
     def _leaf(self, part: Part, index: int) -> None:
         kind = part.content_type.value
         if kind.startswith("multipart/"):  # could not be opened: read as the text that it may be
-            self._text(part, index, part.content(self.defects), "text/plain")
+            self._text(part, index, self._content(part), "text/plain")
         elif self._is_body(part, index, kind):
-            self._text(part, index, part.content(self.defects), kind)
+            self._text(part, index, self._content(part), kind)
         elif kind in _REPORT_TYPES:
-            content = part.content(self.defects)
+            content = self._content(part)
             self.deliveries += read_report(content)
             self._group(index).plain.append(_text_lines(content, self.defects))
         elif kind == "text/rfc822-headers":
-            self._group(index).plain.append(_text_lines(part.content(self.defects), self.defects))
+            self._group(index).plain.append(_text_lines(self._content(part), self.defects))
         elif kind in _TNEF_TYPES or is_tnef(part.head()):
             self._tnef(part, index, part.content(self.defects))
         else:
             self._file(part, kind)
+
+    def _content(self, part: Part) -> bytes:
+        """Decoded, as far as the budget goes; else the part is a file, and its text is left out."""
+        if part.is_plain or self.budget.take(part.size, self.defects):
+            return part.content(self.defects)
+        self._attach(attachment_of(part))
+        return b""
 
     def _is_body(self, part: Part, index: int, kind: str) -> bool:
         if kind not in _BODY_TYPES or part.disposition.value == "attachment":
@@ -119,7 +128,7 @@ class Body:
             self.is_encrypted = self.is_encrypted or container is SmimeKind.ENCRYPTED
             self.is_signed = self.is_signed or container is SmimeKind.SIGNED
         elif kind == "text/calendar":
-            self._calendar(part, part.content(self.defects))
+            self._calendar(part, self._content(part))
         self._attach(attachment_of(part))
 
     def _text(self, part: Part, index: int, content: bytes, kind: str) -> None:
@@ -138,7 +147,8 @@ class Body:
             content = embedded.rest
             for number, file in enumerate(embedded.found, start=1):
                 name = charsets.decode(file.name, "", Defects())
-                self._attach(wrapped_file(part, number, name, file.content))
+                if self.budget.take(len(file.content), self.defects):
+                    self._attach(wrapped_file(part, number, name, file.content))
         text = charsets.decode(content, charset, self.defects)
         if "\r" in text:
             text = text.replace("\r\n", "\n").replace("\r", "\n")
@@ -156,7 +166,7 @@ class Body:
         self.events += read_calendar(charsets.decode(content, part.content_type.get("charset") or "utf-8", self.defects))
 
     def _tnef(self, part: Part, index: int, content: bytes) -> None:
-        tnef = read_tnef(content)
+        tnef = read_tnef(content, self.budget, self.defects)
         if tnef is None:
             self.defects.add("tnef_broken")
             self._attach(attachment_of(part))

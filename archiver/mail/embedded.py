@@ -13,6 +13,8 @@ _Y_PART = re.compile(rb"=ypart [^\r\n]*\r?\n")
 _Y_END = re.compile(rb"(?m)^=yend[^\r\n]*\r?\n?")
 _Y_ESCAPED = re.compile(rb"=(.)", re.DOTALL)
 _FAILURES = 20
+# A line of one character may promise 45 bytes: blanks at its end were lost, or somebody means us ill.
+_UU_TIMES, _UU_BYTES = 2, 64 << 10
 _Y_SHIFT = bytes((n - 42) % 256 for n in range(256))
 
 
@@ -65,11 +67,13 @@ def uudecode(body: bytes) -> Embedded:
 
 def _uu_lines(encoded: bytes) -> bytes | None:
     decoded: list[bytes] = []
-    broken = 0
+    broken = size = 0
+    limit = _UU_TIMES * len(encoded) + _UU_BYTES
     for line in encoded.split(b"\n"):
         line = line.rstrip(b"\r")
         if not line or line == b"`":
             continue
+        before = len(decoded)
         try:
             decoded.append(binascii.a2b_uu(line))
         except binascii.Error:
@@ -81,6 +85,9 @@ def _uu_lines(encoded: bytes) -> bytes | None:
                 broken += 1
         if broken > 3 and broken > len(decoded):
             return None  # prose that happens to start with "begin 644 "
+        size += len(decoded[-1]) if len(decoded) > before else 0
+        if size > limit:
+            return None
     return b"".join(decoded) if decoded else None
 
 

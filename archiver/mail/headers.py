@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 
+from archiver.date_range import archivable
 from archiver.mail import limits
 from archiver.mail.addresses import Address, parse_addresses
 from archiver.mail.dates import parse_date
@@ -54,7 +55,7 @@ class Headers:
         """When the last server on the way got it, which is what the first `Received` says. Worked out when asked for."""
         for value in self.received[:_RECEIVED_LOOKED_AT]:
             start = value.rfind(";") + 1
-            date = parse_date(header_text(value[start : start + limits.DATE_CHARS], Defects()))
+            date = archivable(parse_date(header_text(value[start : start + limits.DATE_CHARS], Defects())))
             if date is not None:
                 return date
         return None
@@ -72,6 +73,7 @@ def read_headers(raw: bytes) -> Headers:
 
 def headers_of(block: Block, defects: Defects) -> Headers:
     values: dict[str, str] = {}
+    more: dict[str, list[str]] = {}
     received: list[str] = []
     for name, value in block.fields:
         if name not in _WANTED:
@@ -81,8 +83,9 @@ def headers_of(block: Block, defects: Defects) -> Headers:
         elif name not in values:
             values[name] = value
         elif name in _ADDRESS_FIELDS:  # RFC 5322 allows one field; two say more than one
-            values[name] += ", " + value
+            more.setdefault(name, [values[name]]).append(value)
             defects.add("repeated_field", name)
+    values |= {name: ", ".join(several) for name, several in more.items()}
     get = values.get
     addresses = _addresses(values, defects)
     content_type = _content_type(get("content-type", "")[:512].partition(";")[0])
@@ -144,7 +147,9 @@ def _date(value: str | None, defects: Defects) -> datetime | None:
     date = parse_date(text)
     if date is None:
         defects.add("unreadable_date", text.strip())
-    return date
+    elif archivable(date) is None:
+        defects.add("date_out_of_range", text.strip())
+    return archivable(date)
 
 
 def _list_id(value: str, defects: Defects) -> str:

@@ -2,6 +2,12 @@
 
 from typing import Final
 
+MESSAGE_BYTES: Final = 64 << 20  # the parser reads no more of one message
+DECODED_BYTES: Final = 64 << 20  # of all that is decoded or inflated in one message
+DECODED_TIMES: Final = 20  # the size of the message
+DECODED_LEAST_BYTES: Final = 1 << 20
+RTF_BYTES: Final = 4 << 20  # of one RTF body, which is decompressed and read in Python
+
 HEADER_BYTES: Final = 4 << 20  # of one header block; 50,000 recipients take about 2 MiB
 PART_HEADER_BYTES: Final = 64 << 10
 FIELDS: Final = 20_000

@@ -7,6 +7,7 @@ from itertools import repeat
 from archiver.mail import limits
 from archiver.mail.attachments import Attachment
 from archiver.mail.body import Body
+from archiver.mail.budget import Budget
 from archiver.mail.calendar import Event
 from archiver.mail.defects import Defects
 from archiver.mail.fields import Block, Field, split_block
@@ -19,7 +20,7 @@ from archiver.mail.reports import Delivery
 from archiver.mail.threads import is_reply_subject
 from archiver.mail.words import unstructured
 
-PARSER_VERSION = 1  # rises when the same bytes give other values
+PARSER_VERSION = 2  # rises when the same bytes give other values
 SIDE_BY_SIDE = 100  # messages that are best read together: fewer are slower, more are not faster
 _FOR_TEXT = frozenset({"subject", "references", "in-reply-to", "list-id"})  # the first three: is it a reply?
 
@@ -58,21 +59,25 @@ class Message:
         return any(not attachment.inline for attachment in self.attachments)
 
 
-def read_message(raw: bytes) -> Message:
-    """Reads a message. Never raises; what could not be read as it was meant is named in `defects`."""
-    return read_messages((raw,))[0]
+def read_message(raw: bytes, budget: Budget | None = None) -> Message:
+    """Reads a message. Never raises; what could not be read as it was meant is named in `defects`.
+
+    `budget` is what may be decoded, where the message is part of something that has a limit of its own.
+    """
+    return read_messages((raw,), None if budget is None else (budget,))[0]
 
 
-def read_messages(raws: Sequence[bytes]) -> list[Message]:
+def read_messages(raws: Sequence[bytes], budgets: Sequence[Budget] | None = None) -> list[Message]:
     """Reads messages side by side, each as `read_message` does: one step for all of them, then the next.
 
     The processor has the code and the tables of a step at hand then, which saves a fifth of the time.
     """
     defects = [Defects() for _ in raws]
+    raws = list(map(_beginning, raws, defects))
     blocks = list(map(split_block, raws, defects))
     headers = list(map(headers_of, blocks, defects))
     flags = [header_flags(block.fields, header) for block, header in zip(blocks, headers, strict=True)]
-    bodies = _read_bodies(raws, blocks, headers, defects)
+    bodies = _read_bodies(raws, blocks, headers, defects, budgets)
     texts = [body.text() for body in bodies]
     htmls = [body.html() for body in bodies]
     return list(map(_message, blocks, headers, flags, bodies, texts, htmls))
@@ -84,6 +89,7 @@ def read_texts(raws: Sequence[bytes]) -> list[Message]:
     Of the header there is only what the text depends on, and `list_id`; there are no defects and flags of it, and no HTML.
     """
     defects = [Defects() for _ in raws]
+    raws = list(map(_beginning, raws, defects))
     blocks = list(map(split_block, raws, defects))
     headers = list(map(_few_headers, blocks))
     bodies = _read_bodies(raws, blocks, headers, defects)
@@ -95,9 +101,23 @@ def _few_headers(block: Block) -> Headers:
     return headers_of(Block([field for field in block.fields if field[0] in _FOR_TEXT], 0), Defects())
 
 
-def _read_bodies(raws: Sequence[bytes], blocks: list[Block], headers: list[Headers], defects: list[Defects]) -> list[Body]:
-    parts = list(map(scan_parts, raws, blocks, defects))
-    bodies = list(map(Body, parts, defects, map(_is_reply, headers)))
+def _beginning(raw: bytes, defects: Defects) -> bytes:
+    if len(raw) <= limits.MESSAGE_BYTES:
+        return raw
+    defects.add("message_too_large")
+    return raw[: limits.MESSAGE_BYTES]
+
+
+def _read_bodies(
+    raws: Sequence[bytes],
+    blocks: list[Block],
+    headers: list[Headers],
+    defects: list[Defects],
+    budgets: Sequence[Budget] | None = None,
+) -> list[Body]:
+    budgets = budgets or [Budget.of(len(raw)) for raw in raws]
+    parts = list(map(scan_parts, raws, blocks, defects, budgets))
+    bodies = list(map(Body, parts, defects, budgets, map(_is_reply, headers)))
     for body in bodies:
         body.read()
     for body in bodies:

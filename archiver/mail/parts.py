@@ -8,6 +8,7 @@ import re
 from dataclasses import dataclass
 
 from archiver.mail import limits
+from archiver.mail.budget import Budget
 from archiver.mail.defects import Defects
 from archiver.mail.encodings import decode_transfer
 from archiver.mail.fields import Block, Field, split_block
@@ -52,6 +53,16 @@ class Part:
         """The first bytes of the content, enough to tell what it is."""
         return decode_transfer(self.buffer[self.start : min(self.end, self.start + _HEAD_BYTES)], self.encoding, Defects())
 
+    @property
+    def is_plain(self) -> bool:
+        """Not encoded."""
+        return self.encoding in _IDENTITY
+
+    @property
+    def size(self) -> int:
+        """Of the content as it is encoded, which is more than what comes out."""
+        return self.end - self.start
+
     def content(self, defects: Defects) -> bytes:
         return decode_transfer(self.buffer[self.start : self.end], self.encoding, defects)
 
@@ -70,10 +81,10 @@ class _Place:
 
 
 class _Scanner:
-    def __init__(self, raw: bytes, root: Block, defects: Defects) -> None:
+    def __init__(self, raw: bytes, root: Block, defects: Defects, budget: Budget) -> None:
         self.parts: list[Part] = []
         self._defects = defects
-        self._decoded_left = 4 * len(raw) + 4096
+        self._budget = budget
         self._todo: list[_Place] = []
         self._bare_cr = root.bare_cr
         buffer = raw.replace(b"\r", b"\n") if root.bare_cr else raw
@@ -123,15 +134,13 @@ class _Scanner:
             return []
         buffer, start, end = place.buffer, place.start, place.end
         if encoding not in _IDENTITY:  # forbidden for both (RFC 2045, section 6.4), and seen
-            if end - start > self._decoded_left:
-                self._defects.add("too_much_encoded")
+            if not self._budget.take(end - start, self._defects):
                 return []
-            self._decoded_left -= end - start
             buffer = decode_transfer(buffer[start:end], encoding, self._defects)
             start, end = 0, len(buffer)
         index = len(self.parts)
         if kind in _SMIME:
-            inner = smime_content(buffer[start:end])
+            inner = smime_content(buffer[start:end], self._budget, self._defects)
             return [_Place(inner, 0, len(inner), (*place.path, 1), index, "text/plain")] if inner else []
         if not is_multipart:
             return [_Place(buffer, start, end, (*place.path, 1), index, "text/plain", is_message=True)]
@@ -158,14 +167,15 @@ def split_multipart(buffer: bytes, start: int, end: int, boundary: bytes, limit:
     spans: list[tuple[int, int]] = []
     opened: int | None = None  # where the current part starts
     closed = False
-    at = start
+    at = line_end = start
     while len(spans) < limit:
         at = buffer.find(dashes, at, end)
         if at < 0:
             break
         after = at + len(dashes)
-        line_end = buffer.find(b"\n", after, end)
-        line_end = end if line_end < 0 else line_end
+        if line_end < after:  # else it is still that of this line, which may be all there is
+            line_end = buffer.find(b"\n", after, end)
+            line_end = end if line_end < 0 else line_end
         rest = buffer[after : min(line_end, after + 80)].strip()
         if (at > start and buffer[at - 1] not in b"\n\r") or rest not in (b"", b"--"):
             at = after
@@ -201,6 +211,6 @@ def _described(block: Block, defects: Defects) -> tuple[Parametrised, Parametris
     return content_type, disposition, encoding, content_id
 
 
-def scan_parts(raw: bytes, root: Block, defects: Defects) -> list[Part]:
+def scan_parts(raw: bytes, root: Block, defects: Defects, budget: Budget) -> list[Part]:
     """All parts in document order, the root first. Never raises."""
-    return _Scanner(raw, root, defects).scan()
+    return _Scanner(raw, root, defects, budget).scan()

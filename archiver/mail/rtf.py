@@ -29,7 +29,8 @@ def rtf_to_text(rtf: str) -> str:
     stack: list[tuple[bool, int, bool]] = []
     skip, unicode_skip, in_rtf_only, pending = False, 1, False, 0
     codepage = _codepage(rtf)
-    for word, number, hexa, symbol, brace, text in _TOKEN.findall(rtf):
+    for token in _TOKEN.finditer(rtf):  # all at once, they would take a hundred times the memory of the text
+        word, number, hexa, symbol, brace, text = token.groups("")
         if brace == "{":
             stack.append((skip, unicode_skip, in_rtf_only))
             if len(stack) > _DEPTH:

@@ -3,6 +3,9 @@
 import zlib
 from enum import StrEnum
 
+from archiver.mail.budget import Budget
+from archiver.mail.defects import Defects
+
 _SIGNED = bytes.fromhex("06092a864886f70d010702")
 _ENVELOPED = bytes.fromhex("06092a864886f70d010703")
 _AUTH_ENVELOPED = bytes.fromhex("060b2a864886f70d0109100117")
@@ -10,7 +13,6 @@ _COMPRESSED = bytes.fromhex("060b2a864886f70d0109100109")
 _DATA = bytes.fromhex("06092a864886f70d010701")
 _LOOKED_AT = 4096
 _CHUNKS = 200_000
-_INFLATED_BYTES = 64 << 20
 
 
 class SmimeKind(StrEnum):
@@ -29,8 +31,8 @@ def smime_kind(content: bytes) -> SmimeKind:
     return SmimeKind.COMPRESSED if _COMPRESSED in head else SmimeKind.UNKNOWN
 
 
-def smime_content(content: bytes) -> bytes | None:
-    """The MIME entity inside a signed or compressed container; signatures are not verified here."""
+def smime_content(content: bytes, budget: Budget, defects: Defects) -> bytes | None:
+    """The MIME entity inside a signed or compressed container; signatures are not verified here. None also for a bomb."""
     kind = smime_kind(content)
     if kind not in (SmimeKind.SIGNED, SmimeKind.COMPRESSED):
         return None
@@ -42,10 +44,14 @@ def smime_content(content: bytes) -> bytes | None:
     if content[at : at + 1] != b"\xa0":
         return None
     octets = _octets(content, _inside(content, at))
-    if octets is None or kind is SmimeKind.SIGNED:
-        return octets
+    if octets is not None and kind is SmimeKind.COMPRESSED:
+        octets = _inflated(octets, budget.left + 1)
+    return octets if octets is not None and budget.take(len(octets), defects) else None
+
+
+def _inflated(octets: bytes, most: int) -> bytes | None:
     try:
-        return zlib.decompressobj().decompress(octets, _INFLATED_BYTES)
+        return zlib.decompressobj().decompress(octets, most)
     except zlib.error:
         return None
 

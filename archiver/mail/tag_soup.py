@@ -8,6 +8,7 @@ import re
 
 _TAG = re.compile(r"<(/?)([a-zA-Z][a-zA-Z0-9]*+)([^<>]*+)>")
 _HREF = re.compile(r"\shref\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s>]+))", re.IGNORECASE)
+_LONG_NUMBERS = re.compile(r"&#\d{8,}+;?")  # no character has one, and `int` refuses thousands of digits
 _SPACES = re.compile(r"[ \t\r\n\f]+")
 _BLOCKS = frozenset({
     "address", "article", "blockquote", "br", "center", "dd", "div", "dl", "dt", "footer", "form", "h1", "h2", "h3", "h4", "h5",
@@ -33,7 +34,7 @@ def soup_to_text(html: str) -> str:
         elif name == "a" and not tag[1] and (href := _HREF.search(tag[3])) is not None:
             pieces.append(f"({href[1] or href[2] or href[3]}) ")
     pieces.append(html[at:])
-    text = html_module.unescape(_SPACES.sub(" ", "".join(pieces)))
+    text = html_module.unescape(_LONG_NUMBERS.sub("\ufffd", _SPACES.sub(" ", "".join(pieces))))
     return "\n".join(line for line in map(str.strip, text.split(_LINE)) if line)
 
 

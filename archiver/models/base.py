@@ -13,6 +13,7 @@ from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 from sqlalchemy.dialects.postgresql import UUID as PG_UUID
 from sqlalchemy.orm import DeclarativeBase, mapped_column
 
+from archiver.date_range import END, FIRST
 from archiver.models.ids import uuid7
 
 Json = Any  # what `json.loads` gives; the shapes are documented at the columns
@@ -54,6 +55,15 @@ def one_of(column: str, states: type[StrEnum]) -> CheckConstraint:
 
 def sha256_length(column: str) -> CheckConstraint:
     return CheckConstraint(f"octet_length({column}) = 32", name=f"{column}_length")
+
+
+def date_in_range(column: str) -> CheckConstraint:
+    """What Python can read, in each time zone (archiver.date_range)."""
+    return CheckConstraint(in_range(column), name=f"{column}_range")
+
+
+def in_range(column: str) -> str:
+    return f"{column} >= '{FIRST:%Y-%m-%d} 00:00:00+00' AND {column} < '{END:%Y-%m-%d} 00:00:00+00'"
 
 
 def _quoted(states: Iterable[str]) -> str:

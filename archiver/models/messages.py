@@ -10,7 +10,18 @@ from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.dialects.postgresql import UUID as PG_UUID
 from sqlalchemy.orm import Mapped, mapped_column
 
-from archiver.models.base import Base, Count, CreatedAt, Id, JsonList, JsonObject, Texts, one_of, sha256_length
+from archiver.models.base import (
+    Base,
+    Count,
+    CreatedAt,
+    Id,
+    JsonList,
+    JsonObject,
+    Texts,
+    date_in_range,
+    one_of,
+    sha256_length,
+)
 from archiver.models.states import DateOrigin, ParticipantRole, SearchState, TextState
 
 
@@ -58,6 +69,9 @@ class Message(Base):
         one_of("search_state", SearchState),
         CheckConstraint("indexed_version <= index_version", name="indexed_version"),
         CheckConstraint("size_bytes >= 0", name="size_bytes"),
+        date_in_range("sent_at"),
+        date_in_range("received_at"),
+        date_in_range("sort_at"),
         Index("ix_messages_sort_at", text("sort_at DESC"), text("id DESC")),
         Index("ix_messages_thread_id", "thread_id"),
         # In the order of archiving, which is that of the packs.
@@ -117,6 +131,7 @@ class MessageCopy(Base):
 
     __table_args__ = (
         CheckConstraint("message_id IS NOT NULL OR deleted_at IS NOT NULL", name="has_message"),
+        date_in_range("received_at"),
         Index("uq_message_copies_mailbox_id_provider_key", "mailbox_id", "provider_key", unique=True),
         # Only for those who ask for a folder: of a mailbox that is not in the statistics yet, Postgres expects one row, and
         # would look for a key among all of its copies.

@@ -17,6 +17,7 @@ from sqlalchemy import Engine
 
 from archiver.errors import ArchiverError
 from archiver.extract import Extraction, Extractor
+from archiver.extract.patience import Patience
 from archiver.logs import get_logger
 from archiver.search.index import SearchServer
 from archiver.services.documents import Unread, UnreadFile
@@ -82,8 +83,10 @@ class AttachmentTexts:
     def _read(self, indexer: Indexer, lease: Lease, should_stop: Callable[[], bool]) -> Counts:
         def extract(unread: Unread) -> None:
             found: dict[bytes, Extraction] = {}
+            patience: dict[int, Patience] = {}
             for one in unread:
-                found[one.file.sha256] = self._extract(indexer.mail, one, should_stop)
+                patient = patience.setdefault(one.message, Patience())
+                found[one.file.sha256] = self._extract(indexer.mail, one, should_stop, patient)
                 indexer.keep(lease)
                 if sum(len(page.text) for one in found.values() for page in one.pages) > _TEXT_CHARS:
                     store_extractions(self._engine, self._archive, found)
@@ -93,9 +96,12 @@ class AttachmentTexts:
 
         return indexer.index(lease, extract)
 
-    def _extract(self, reader: MailReader, unread: UnreadFile, should_stop: Callable[[], bool]) -> Extraction:
+    def _extract(
+        self, reader: MailReader, unread: UnreadFile, should_stop: Callable[[], bool], patient: Patience
+    ) -> Extraction:
+        """What a process that has to stop finds may have been cut short: it does not count."""
         try:
-            found = self._found(reader, unread)
+            found = patient.spend(lambda seconds: self._found(reader, unread, seconds))
         except OSError as error:
             if should_stop():
                 raise Stopped("the worker is stopping") from error
@@ -104,16 +110,16 @@ class AttachmentTexts:
             raise Stopped("the worker is stopping")
         return found
 
-    def _found(self, reader: MailReader, unread: UnreadFile) -> Extraction:
+    def _found(self, reader: MailReader, unread: UnreadFile, seconds: float) -> Extraction:
         file = unread.file
         if not file.is_part:
-            return self._extractor.extract(unread.content(), file.name, file.content_type)
+            return self._extractor.extract(unread.content(), file.name, file.content_type, seconds=seconds)
         if file.size_bytes <= _LARGE_BYTES:
             content = b"".join(reader.part(file.sha256))
-            return self._extractor.extract(content, file.name, file.content_type)
+            return self._extractor.extract(content, file.name, file.content_type, seconds=seconds)
         self._scratch.mkdir(parents=True, exist_ok=True, mode=0o700)
         with tempfile.NamedTemporaryFile(dir=self._scratch, prefix=_PREFIX) as spooled:
             for piece in reader.part(file.sha256):
                 spooled.write(piece)
             spooled.flush()
-            return self._extractor.extract(Path(spooled.name), file.name, file.content_type)
+            return self._extractor.extract(Path(spooled.name), file.name, file.content_type, seconds=seconds)

@@ -68,6 +68,8 @@ class Unreadable:
 class UnreadFile:
     """An attachment whose text nobody knows yet."""
 
+    message: int
+    """Which of the messages that are read at once it belongs to."""
     file: ReadFile
     content: Callable[[], bytes]
     """For one that is not stored as a part."""
@@ -268,7 +270,7 @@ def _unread(group: MailGroup, mails: Sequence[ReadMail], texts: Mapping[bytes, K
     for number, mail in enumerate(mails):
         for place, file in enumerate(mail.files):
             if file.sha256 not in texts and has_text_of_its_own(file):
-                found.setdefault(file.sha256, UnreadFile(file, partial(group.content, number, place)))
+                found.setdefault(file.sha256, UnreadFile(number, file, partial(group.content, number, place)))
     return list(found.values())
 
 

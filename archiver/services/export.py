@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -11,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
+from tempfile import SpooledTemporaryFile
 from typing import Any
 from uuid import UUID
 
@@ -18,14 +20,22 @@ import orjson
 from sqlalchemy import Engine, text
 
 from archiver.errors import NotFound, UsageError
+from archiver.logs import get_logger
 from archiver.services import messages
 from archiver.services.access import EVERYTHING, Scope
+from archiver.services.poison_rows import UNREADABLE, PoisonRow, one_by_one
 from archiver.store.archive import Archive
 from archiver.store.errors import StoreError
 
 _PAGE = 1_000
+_IN_MEMORY_BYTES = 8 << 20
+_PIECE_BYTES = 1 << 20
+_FIRST_IN_ZIP = datetime(1980, 1, 1, tzinfo=UTC)
+_LAST_IN_ZIP = datetime(2107, 12, 31, 23, 59, 58, tzinfo=UTC)
 _COLUMNS = "m.id, m.sha256, m.sort_at, m.sender, m.subject, m.size_bytes"
 _FROM_LINE = re.compile(rb"^(>*From )", re.MULTILINE)
+
+log = get_logger("export")
 
 
 @dataclass(slots=True)
@@ -116,25 +126,36 @@ def _spending(rows: Iterator[Any], spend: Callable[[int], None]) -> Iterator[Any
 
 
 def _messages(engine: Engine, scope: Scope) -> Iterator[Any]:
-    statement = text(
-        f"SELECT {_COLUMNS} FROM messages m WHERE m.id > :after AND {scope.messages('m')} ORDER BY m.id LIMIT :limit"  # noqa: S608
-    )
+    statement = f"SELECT {_COLUMNS} FROM messages m WHERE m.id > :after AND {scope.messages('m')} ORDER BY m.id LIMIT :limit"  # noqa: S608
     after = UUID(int=0)
     while True:
-        with engine.connect() as connection:
-            page = connection.execute(statement, {"after": after, "limit": _PAGE, **scope.values()}).all()
+        keys, page = _page(engine, statement, {"after": after, "limit": _PAGE, **scope.values()})
         yield from page
-        if len(page) < _PAGE:
+        if len(keys) < _PAGE:
             return
-        after = page[-1].id
+        after = keys[-1]
 
 
 def _messages_of(engine: Engine, ids: Iterator[UUID], scope: Scope) -> Iterator[Any]:
-    statement = text(f"SELECT {_COLUMNS} FROM messages m WHERE m.id = ANY(:ids) AND {scope.messages('m')}")  # noqa: S608
+    statement = f"SELECT {_COLUMNS} FROM messages m WHERE m.id = ANY(:ids) AND {scope.messages('m')}"  # noqa: S608
     while batch := list(islice(ids, _PAGE)):
-        with engine.connect() as connection:
-            found = {row.id: row for row in connection.execute(statement, {"ids": batch, **scope.values()})}
+        found = {row.id: row for row in _page(engine, statement, {"ids": batch, **scope.values()})[1]}
         yield from (found[message_id] for message_id in batch if message_id in found)
+
+
+_ALONE = text(f"SELECT {_COLUMNS} FROM messages m WHERE m.id = :id")  # noqa: S608
+
+
+def _page(engine: Engine, statement: str, values: dict[str, Any]) -> tuple[list[UUID], list[Any]]:
+    """The ids and the rows; in place of a row that can't be read stands a PoisonRow."""
+    with engine.connect() as connection:
+        try:
+            page: list[Any] = list(connection.execute(text(statement), values))
+            return [row.id for row in page], page
+        except UNREADABLE:
+            keys = connection.execute(text(f"SELECT id FROM ({statement}) AS found"), values).scalars().all()  # noqa: S608
+        rows, poison = one_by_one([(key, 0) for key in keys], lambda key: connection.execute(_ALONE, {"id": key}).all())
+        return list(keys), [*rows, *poison]
 
 
 def _write_zip(rows: Iterator[Any], archive: Archive, path: Path, target: Path) -> Exported:
@@ -143,10 +164,14 @@ def _write_zip(rows: Iterator[Any], archive: Archive, path: Path, target: Path) 
     try:
         with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, allowZip64=True) as out:
             with manifest.open("wb") as lines:
-                for row in rows:
+
+                def write(row: Any) -> None:
                     name = f"{row.sort_at:%Y/%m}/{row.id}.eml"
-                    if _copy_into_zip(out, name, archive, row, done):
-                        lines.write(orjson.dumps(_entry(row, name)) + b"\n")
+                    _copy_into_zip(out, name, archive, row)
+                    lines.write(orjson.dumps(_entry(row, name)) + b"\n")
+
+                for row in rows:
+                    _write(row, done, write)
                 for failed in done.failed:
                     lines.write(orjson.dumps(failed) + b"\n")
             out.write(manifest, "manifest.jsonl")
@@ -156,29 +181,51 @@ def _write_zip(rows: Iterator[Any], archive: Archive, path: Path, target: Path) 
     return done
 
 
-def _copy_into_zip(out: zipfile.ZipFile, name: str, archive: Archive, row: Any, done: Exported) -> bool:
+def _write(row: Any, done: Exported, write: Callable[[Any], None]) -> None:
+    """A message that can't be written is named in the manifest and in the report, and the rest is exported.
+
+    What the disk says about the export itself is no fault of a message.
+    """
     try:
-        pieces = _checked(archive, row)
-        first = next(pieces, b"")
-    except StoreError as error:
-        done.failed.append({"id": str(row.id), "sha256": bytes(row.sha256).hex(), "error": str(error)})
-        return False
-    when = max(row.sort_at, datetime(1980, 1, 1, tzinfo=UTC))
-    info = zipfile.ZipInfo(name, when.timetuple()[:6])
+        if isinstance(row, PoisonRow):
+            raise _Unwritable(row.reason)
+        write(row)
+        done.messages += 1
+        done.bytes += row.size_bytes
+    except OSError:
+        raise
+    except (StoreError, _Unwritable) as error:
+        done.failed.append(_failed(row, str(error)))
+    except Exception as error:
+        log.exception("message_not_exported", message=str(row.id))
+        done.failed.append(_failed(row, f"it can't be written: {type(error).__name__}"))
+
+
+class _Unwritable(Exception):
+    pass
+
+
+def _failed(row: Any, error: str) -> dict[str, str]:
+    sha256 = getattr(row, "sha256", None)
+    return {"id": str(row.id), **({"sha256": bytes(sha256).hex()} if sha256 is not None else {}), "error": error}
+
+
+def _copy_into_zip(out: zipfile.ZipFile, name: str, archive: Archive, row: Any) -> None:
+    """Read to its end before its beginning is written: a zip has no way back."""
+    info = zipfile.ZipInfo(name, _zip_date(row.sort_at))
     info.compress_type = zipfile.ZIP_DEFLATED
-    with out.open(info, "w", force_zip64=row.size_bytes > (1 << 31) - 1) as file:
-        file.write(first)
-        for piece in pieces:
-            file.write(piece)
-    done.messages += 1
-    done.bytes += row.size_bytes
-    return True
+    with SpooledTemporaryFile(_IN_MEMORY_BYTES, dir=str(Path(str(out.filename)).parent)) as whole:
+        for piece in archive.stream(bytes(row.sha256)):
+            whole.write(piece)
+        whole.seek(0)
+        with out.open(info, "w", force_zip64=row.size_bytes > (1 << 31) - 1) as file:
+            shutil.copyfileobj(whole, file, _PIECE_BYTES)
 
 
-def _checked(archive: Archive, row: Any) -> Iterator[bytes]:
-    """A message that is damaged at its end is noticed before its beginning is written, unless it is too large to hold."""
-    pieces = archive.stream(bytes(row.sha256))
-    return iter((b"".join(pieces),)) if row.size_bytes <= 8 << 20 else pieces
+def _zip_date(at: datetime) -> tuple[int, int, int, int, int, int]:
+    """Zip knows the years from 1980 to 2107."""
+    at = min(max(at, _FIRST_IN_ZIP), _LAST_IN_ZIP)
+    return at.year, at.month, at.day, at.hour, at.minute, at.second
 
 
 def _write_mbox(rows: Iterator[Any], archive: Archive, path: Path, target: Path) -> Exported:
@@ -195,19 +242,17 @@ def _write_mbox(rows: Iterator[Any], archive: Archive, path: Path, target: Path)
 
 def _write_mbox_and_manifest(rows: Iterator[Any], archive: Archive, path: Path, manifest: Path, done: Exported) -> None:
     with path.open("wb") as out, manifest.open("wb") as lines:
-        for row in rows:
-            try:
-                data = archive.read(bytes(row.sha256))
-            except StoreError as error:
-                done.failed.append({"id": str(row.id), "sha256": bytes(row.sha256).hex(), "error": str(error)})
-                continue
+
+        def write(row: Any) -> None:
+            data = archive.read(bytes(row.sha256))
             sender = re.sub(r"\s", "", row.sender or "") or "MAILER-DAEMON"
-            out.write(f"From {sender} {row.sort_at:%a %b %d %H:%M:%S %Y}\n".encode("ascii", "replace"))
-            out.write(_FROM_LINE.sub(rb">\1", data))
-            out.write(b"\n" if data.endswith(b"\n") else b"\n\n")
-            lines.write(orjson.dumps(_entry(row, None)) + b"\n")
-            done.messages += 1
-            done.bytes += len(data)
+            postmark = f"From {sender} {row.sort_at:%a %b %d %H:%M:%S %Y}\n".encode("ascii", "replace")
+            entry = orjson.dumps(_entry(row, None)) + b"\n"
+            out.write(postmark + _FROM_LINE.sub(rb">\1", data) + (b"\n" if data.endswith(b"\n") else b"\n\n"))
+            lines.write(entry)
+
+        for row in rows:
+            _write(row, done, write)
         for failed in done.failed:
             lines.write(orjson.dumps(failed) + b"\n")
 

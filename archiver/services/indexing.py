@@ -26,6 +26,7 @@ from archiver.search.index import REQUEST_BYTES, Refused, SearchServer
 from archiver.services import batch_sql, indexing_sql
 from archiver.services.documents import DocumentMaker, Extract, Ready, Row, Unreadable
 from archiver.services.mail_readers import MailReaders
+from archiver.services.poison_rows import PoisonRow, read_rows
 from archiver.services.search_indexes import Indexes, ensure_live, load_indexes
 from archiver.services.threads import hold_threads, join_threads, own_key
 from archiver.store.archive import Archive
@@ -186,7 +187,7 @@ class Indexer:
             batch_sql.run(connection, "SET LOCAL plan_cache_mode = force_custom_plan")
             batch_sql.run(connection, indexing_sql.LEASE_ALONE)
             batch_sql.run(connection, indexing_sql.DROP_ENDED)
-            rows = within(batch_sql.run(connection, statement, raised=raised, **parameters))
+            rows = within(self._rows(connection, statement, raised=raised, **parameters))
             if not rows:
                 return None
             lease_id, ids = uuid7(), [row.id for row in rows]
@@ -198,6 +199,15 @@ class Indexer:
             indexes = load_indexes(connection)
             threads = join_threads(connection, rows)
         return Lease(lease_id, sorted(rows, key=_place), indexes, threads, stage)
+
+    def _rows(self, connection: Connection, statement: str, *, raised: int, **parameters: int) -> Sequence[Row]:
+        """A row that can't be read is `failed`, and the others go on."""
+
+        def give_up(poison: list[PoisonRow]) -> None:
+            rows = [replace(row, version=row.version - raised) for row in poison]
+            _write_failed(connection, [Unreadable(row, row.reason) for row in rows])
+
+        return read_rows(connection, statement, indexing_sql.ALONE, give_up, raised=raised, **parameters)
 
     # making and sending
 

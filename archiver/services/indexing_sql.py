@@ -27,6 +27,9 @@ BEHIND = f"{_counted('body')} WHERE m.indexed_version < m.index_version AND {_FR
 UNREAD = f"""{_counted("attachments")} WHERE m.search_state = 'body' AND m.indexed_version >= m.index_version AND {_FREE}
     AND m.size_bytes BETWEEN %(smallest)s AND %(largest)s {_FIRST} FOR NO KEY UPDATE OF m SKIP LOCKED"""
 
+# One of those, if it is still there.
+ALONE = f"{_COLUMNS} WHERE m.id = %(id)s"
+
 # For a reindex. A document that is behind gets the version that it is known by: the one that is due, with the next version,
 # comes to both indexes in its turn, and whichever of the two arrives last, the older one is seen to be older.
 _NOTED = _COLUMNS.replace("m.index_version + %(raised)s AS version", "m.indexed_version AS version")

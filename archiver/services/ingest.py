@@ -17,6 +17,7 @@ from uuid import UUID
 import structlog
 from sqlalchemy import Connection, Engine, text
 
+from archiver.date_range import archivable
 from archiver.errors import ArchiverError, UsageError
 from archiver.models.ids import message_uuid, uuid7
 from archiver.services import batch_sql as sql
@@ -278,7 +279,7 @@ class _Transaction:
                 "f": item.folder,
                 "g": item.message.flags,
                 "l": item.message.labels,
-                "r": item.message.received_at,
+                "r": archivable(item.message.received_at),
             }
             for item in sorted(copies, key=lambda item: item.key)
         ]

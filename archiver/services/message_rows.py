@@ -10,6 +10,7 @@ from uuid import UUID
 
 import structlog
 
+from archiver.date_range import archivable
 from archiver.mail import limits
 from archiver.mail.canonical import Canonical, canonical_sha256
 from archiver.mail.summary import Summary, summarise
@@ -53,7 +54,8 @@ def describe_all(mails: Sequence[Mail]) -> list[MessageRows]:
     canonicals = [_canonical(raw) for raw, _, _ in mails]
     if not mails:
         return []
-    found = process_readers().summaries([_head(raw) for raw, _, _ in mails], [at for _, _, at in mails])
+    receipts = [archivable(at) for _, _, at in mails]
+    found = process_readers().summaries([_head(raw) for raw, _, _ in mails], receipts)
     return list(map(_rows, mails, map(_readable, mails, found), canonicals))
 
 
@@ -61,12 +63,12 @@ def _readable(mail: Mail, found: Summary | None) -> Summary:
     if found is not None:
         return found
     _log.error("header_unreadable", sha256=mail[1].hex())
-    (nothing,) = summarise([b""], [mail[2]])
+    (nothing,) = summarise([b""], [archivable(mail[2])])
     return {**nothing, "defects": ("header_unreadable",)}
 
 
 def _rows(mail: Mail, found: Summary, canonical: bytes) -> MessageRows:
-    raw, sha256, _ = mail
+    raw, sha256, given_at = mail
     message_id = message_uuid(sha256)
     row = {
         "id": message_id,
@@ -85,13 +87,20 @@ def _rows(mail: Mail, found: Summary, canonical: bytes) -> MessageRows:
         "thread_subject": thread_subject(*found["thread_subject"]),
         "size_bytes": raw.size,
         "has_attachments": found["has_attachments"],
-        "defects": found["defects"],
+        "defects": (*found["defects"], *_defects(given_at)),
     }
     people = enumerate(found["people"])
     participants = [
         {"m": message_id, "p": place, "r": role, "a": address, "n": name} for place, (role, address, name) in people
     ]
     return MessageRows(message_id, sha256, row, participants)
+
+
+def _defects(given_at: datetime | None) -> tuple[str, ...]:
+    """Of the date that the server gave, which is kept in words where it can't be kept as a date."""
+    if given_at is None or archivable(given_at) is not None:
+        return ()
+    return (f"server_date_out_of_range: {given_at.isoformat()}",)
 
 
 def _head(raw: Bytes) -> bytes:

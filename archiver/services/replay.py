@@ -14,6 +14,7 @@ from uuid import UUID
 
 from sqlalchemy import Connection, Engine, text
 
+from archiver.date_range import archivable
 from archiver.models.ids import message_uuid, uuid7
 from archiver.services import batch_sql as sql
 from archiver.services.rebuild_stretch import HURRY
@@ -178,7 +179,7 @@ class Replay:
                 "f": copy.folder,
                 "g": copy.flags,
                 "l": copy.labels,
-                "r": copy.received_at,
+                "r": archivable(copy.received_at),
             }
             for copy in sorted(batch.copies, key=lambda copy: copy.provider_key)
         ]

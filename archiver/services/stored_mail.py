@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from archiver.mail import limits
 from archiver.mail.tnef import is_tnef
 from archiver.services import mail_marks
 from archiver.services.mail_readers import MailGroup, ReadMail
@@ -51,7 +52,7 @@ class MailReader:
         frame = self._open(sha256, place)
         data = frame.bytes()
         if not frame.is_recipe:
-            return OpenedMail(sha256, data, {})
+            return OpenedMail(sha256, data[: limits.MESSAGE_BYTES + 1], {})  # the parser reads no more
         recipe, at = Recipe.decode(data)
         return OpenedMail(sha256, *self._assemble(recipe, data, at))
 
@@ -85,6 +86,8 @@ class MailReader:
         raw = bytearray()
         left_out: dict[bytes, int] = {}
         for step in recipe.steps:
+            if len(raw) > limits.MESSAGE_BYTES:
+                break
             if isinstance(step, Literal):
                 raw += data[at : at + step.length]
                 at += step.length

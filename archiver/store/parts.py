@@ -16,6 +16,8 @@ _WINDOW_BYTES = 4 << 20
 _HEADER_BYTES = 64 << 10
 _MAX_BOUNDARIES = 200
 _MAX_NESTED_MESSAGES = 50
+_SHORT_HEADER_BYTES = 2 << 10  # most headers of parts are shorter
+_MAX_PARTS = 10_000
 _LONGEST_BOUNDARY = 250  # RFC 2046 allows 70; some mailers write more
 
 _BOUNDARY = re.compile(rb'\bboundary[ \t]*=[ \t]*(?:"([^"\r\n]{1,200})"|([^\s;"]{1,200}))', re.IGNORECASE)
@@ -86,11 +88,15 @@ def _without_line_ends(raw: Raw, start: int, end: int) -> int:
 def _bodies(raw: Raw) -> Iterator[_Body]:
     boundaries: set[bytes] = set()
     start, base64 = _read_header(raw, 0, boundaries)
+    found = 0
     for at, after, text in _delimiter_lines(raw):
         line = text.rstrip(b" \t")
         closing = line.endswith(b"--") and line[:-2] in boundaries
         if (line not in boundaries and not closing) or at < start:
             continue
+        found += 1
+        if found > _MAX_PARTS:  # nobody writes that many: what follows is one stretch
+            break
         if start >= 0:
             yield _Body(start, max(start, _before_line_end(raw, start, at)), base64)
         start, base64 = (-1, False) if closing else _read_header(raw, after, boundaries)
@@ -107,10 +113,13 @@ def _before_line_end(raw: Raw, start: int, at: int) -> int:
 def _read_header(raw: Raw, start: int, boundaries: set[bytes]) -> tuple[int, bool]:
     """Where the body begins (-1: there is none), and whether it is base64. Learns the boundaries that the header declares."""
     for _ in range(_MAX_NESTED_MESSAGES):
-        head = raw.read(start, min(raw.size, start + _HEADER_BYTES))
+        head = raw.read(start, min(raw.size, start + _SHORT_HEADER_BYTES))
         if head[:1] == b"\n" or head[:2] == b"\r\n":
             return start + head.index(b"\n") + 1, False
         found = _END_OF_HEADER.search(head)
+        if found is None:
+            head = raw.read(start, min(raw.size, start + _HEADER_BYTES))
+            found = _END_OF_HEADER.search(head)
         if found is None:
             return -1, False
         header = head[: found.end()]
