@@ -137,8 +137,9 @@ class Bench:
     def cpu(self) -> dict[str, float]:
         """Processor seconds until now, by part; what has ended in between is lost."""
         postgres = sum(_seconds(one) for one in [self.postgres, *self.postgres.children(recursive=True)])
-        workers = sum(_seconds(one) for one in self.workers)
-        return {"workers": workers, "Postgres": postgres, "search": _seconds(self.search), "this process": time.process_time()}
+        workers = sum(_seconds(one) for one in [*self.workers, *(child for one in self.workers for child in readers_of(one))])
+        here = time.process_time() + sum(_seconds(one) for one in readers_of(psutil.Process()))
+        return {"workers": workers, "Postgres": postgres, "search": _seconds(self.search), "this process": here}
 
     def close(self) -> None:
         for process in [*self.workers, self.search]:
@@ -146,6 +147,11 @@ class Bench:
             process.wait()
         self.archive.close()
         self.engine.dispose()
+
+
+def readers_of(process: psutil.Process) -> list[psutil.Process]:
+    """The children that read mail for it."""
+    return [child for child in process.children() if "archiver.services.reading_child" in child.cmdline()]
 
 
 def _seconds(process: psutil.Process) -> float:

@@ -160,13 +160,20 @@ class Stopwatch:
 
 def _own_seconds() -> float:
     times = os.times()
-    return times.user + times.system + times.children_user + times.children_system
+    return times.user + times.system + times.children_user + times.children_system + _seconds(readers=True)
 
 
 def _server_seconds() -> float:
+    return _seconds(readers=False)
+
+
+def _seconds(*, readers: bool) -> float:
+    """Of our children that read mail, or of all others, which are those of Postgres."""
     total = 0.0
     for process in psutil.Process().children(recursive=True):
         try:
+            if ("archiver.services.reading_child" in process.cmdline()) is not readers:
+                continue
             times = process.cpu_times()
         except psutil.NoSuchProcess:
             continue

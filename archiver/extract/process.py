@@ -11,12 +11,15 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from archiver.extract import wire
 
 _PIECE = 1 << 20
+_PIECES = 500  # the system takes 1,024 in one call
+_READ_BYTES = 64 << 10
 _PIPE_BYTES = 1 << 20
 _STDERR_BYTES = 4096
 _TICK_SECONDS = 2.0
@@ -92,7 +95,7 @@ class ChildProcess:
         talk = _Talk(self, time.monotonic() + seconds, tick)
         self.requests += 1
         sizes = [piece.stat().st_size if isinstance(piece, Path) else len(piece) for piece in pieces]
-        talk.write(wire.encode({**header, "seconds": seconds, "sizes": sizes}), _contents(pieces))
+        talk.write(chain([wire.encode({**header, "seconds": seconds, "sizes": sizes})], _contents(pieces)))
         answer = talk.header()
         self.resident_bytes = int(answer["resident_bytes"])
         return answer, [talk.read(size) for size in answer["sizes"]]
@@ -138,21 +141,17 @@ class _Talk:
     def __init__(self, child: ChildProcess, deadline: float, tick: Callable[[], None]) -> None:
         self._child, self._deadline, self._tick = child, deadline, tick
         self._requests_fd, self._answers_fd = child._requests_fd, child._answers_fd
-        self._read_ahead = bytearray()
+        self._ahead, self._at = memoryview(b""), 0
 
-    def write(self, header: bytes, contents: Iterable[bytes]) -> None:
-        gathered = bytearray(header)
-        for content in contents:  # many small ones go in one call
-            if len(content) < _PIECE // 4:
-                gathered += content
-                if len(gathered) < _PIECE:
-                    continue
+    def write(self, contents: Iterable[bytes]) -> None:
+        gathered: list[bytes] = []
+        size = 0
+        for content in contents:
+            gathered.append(content)
+            size += len(content)
+            if size > _PIECE or len(gathered) == _PIECES:
                 self._write(gathered)
-                gathered = bytearray()
-            else:
-                self._write(gathered)
-                gathered = bytearray()
-                self._write(content)
+                gathered, size = [], 0
         self._write(gathered)
 
     def header(self) -> dict[str, Any]:
@@ -167,32 +166,47 @@ class _Talk:
             raise ChildDied("its answer makes no sense", "") from error
         return header
 
-    def _write(self, data: bytes | bytearray) -> None:
-        view = memoryview(data)
-        while view:
+    def _write(self, contents: list[bytes]) -> None:
+        """All of them in one call, as far as the pipe takes them: copies of what is large cost more than the parsing of it."""
+        left = [memoryview(content) for content in contents if content]
+        while left:
             self._wait([], [self._requests_fd])
             try:
-                view = view[os.write(self._requests_fd, view[:_PIECE]) :]
+                written = os.writev(self._requests_fd, left)
             except BlockingIOError:
                 continue
             except OSError as error:
                 raise self._child.death() from error
+            while left and written >= len(left[0]):
+                written -= len(left.pop(0))
+            if written:
+                left[0] = left[0][written:]
 
     def read(self, size: int) -> bytes:
-        while len(self._read_ahead) < size:
+        if len(self._ahead) - self._at < size:
+            self._fill(size)
+        taken = bytes(self._ahead[self._at : self._at + size])
+        self._at += size
+        return taken
+
+    def _fill(self, size: int) -> None:
+        """So that at least this much is at hand."""
+        held = self._ahead[self._at :]
+        room = memoryview(bytearray(max(size, _READ_BYTES)))
+        room[: len(held)] = held
+        filled = len(held)
+        while filled < size:
             self._wait([self._answers_fd], [])
             try:
-                piece = os.read(self._answers_fd, _PIECE)
+                got = os.readv(self._answers_fd, [room[filled:]])
             except BlockingIOError:
                 continue
             except OSError as error:
                 raise self._child.death() from error
-            if not piece:
+            if not got:
                 raise self._child.death()
-            self._read_ahead += piece
-        taken = bytes(memoryview(self._read_ahead)[:size])
-        del self._read_ahead[:size]
-        return taken
+            filled += got
+        self._ahead, self._at = room[:filled], 0
 
     def _wait(self, readers: list[int], writers: list[int]) -> None:
         while True:

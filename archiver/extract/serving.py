@@ -25,6 +25,7 @@ Answers = dict[str, Callable[[dict[str, Any], list[bytes]], Answer]]
 
 _CPU_SLACK_SECONDS = 5
 _COLLECT_AFTER = 20_000  # as our other processes do: values of mail are many, small and without cycles
+_BUFFER_BYTES = 256 << 10
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -33,7 +34,7 @@ def main() -> None:
     sizes = _open_sizes()
     in_force = confinement.confine(Path(scratch[0]) if scratch else None)
     threading.Thread(target=_die_with_parent, args=(int(watched),), daemon=True).start()
-    requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    requests, answers = os.fdopen(os.dup(0), "rb", _BUFFER_BYTES), os.fdopen(os.dup(1), "wb", _BUFFER_BYTES)
     os.dup2(2, 1)  # what a library prints must not end up among the answers
     known: Answers = {**importlib.import_module(module).ANSWERS, "confinement": _confinement(in_force)}
     gc.freeze()

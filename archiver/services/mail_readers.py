@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
@@ -150,7 +150,15 @@ def _file(
 
 
 def _summary(found: dict[str, Any]) -> Summary:
+    """With dates that are dates, whatever a child says."""
+    read: dict[str, datetime] = {}
     for name in _DATES:
-        if found[name] is not None:
-            found[name] = datetime.fromisoformat(found[name])
+        at = found[name]
+        if at is not None:
+            found[name] = read[at] if at in read else read.setdefault(at, _date(at))
     return found
+
+
+def _date(text: str) -> datetime:
+    at = datetime.fromisoformat(text)
+    return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
