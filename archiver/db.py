@@ -13,7 +13,7 @@ import orjson
 import psycopg
 from psycopg.types.datetime import TimestamptzLoader
 from psycopg.types.string import StrDumper
-from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.exc import DBAPIError, DisconnectionError
 
 from archiver.date_range import END, FIRST
@@ -26,6 +26,7 @@ _FROZEN_SECONDS = 300
 """A process that stands still inside a transaction loses it after this time, and with it the locks that others wait for."""
 _FRESH_SECONDS = 1.0
 """A connection that was used so short a time ago is taken without asking the server whether it is still there."""
+_LOOKS_FOR_POOLER = 3
 _AWAY_STATES = ("08", "57P")
 """SQLSTATE classes of a server that is leaving, gone, or not there yet."""
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
@@ -66,6 +67,39 @@ def autocommit(engine: Engine) -> Iterator[Connection]:
     two trips to the server that begin and end one."""
     with engine.connect() as connection:
         yield connection.execution_options(isolation_level="AUTOCOMMIT")
+
+
+@contextmanager
+def held_lock(engine: Engine, key: str | int) -> Iterator[bool]:
+    """Holds a Postgres advisory lock for the block, on a connection of its own; yields False if another process holds it.
+
+    The lock belongs to a transaction, not to a session: behind a pooler that shares connections between transactions, a
+    session's lock would be left with whoever comes next. The transaction does nothing else, and holds up no vacuum.
+    """
+    number = "hashtextextended(:key, 0)" if isinstance(key, str) else ":key"
+    with engine.connect() as connection:
+        got = bool(connection.execute(text(f"SELECT pg_try_advisory_xact_lock({number})"), {"key": key}).scalar())
+        if got:
+            connection.execute(text("SET LOCAL idle_in_transaction_session_timeout = 0"))
+        else:
+            connection.rollback()
+        yield got
+
+
+def suit_pooler(engine: Engine) -> bool:
+    """Whether a pooler shares connections between transactions: two open ones are the same in Postgres. Then no statement is
+    prepared from now on, as the next one may meet another server process."""
+    with autocommit(engine) as one, autocommit(engine) as other:
+        pid = text("SELECT pg_backend_pid()")
+        is_shared = any(one.execute(pid).scalar() == other.execute(pid).scalar() for _ in range(_LOOKS_FOR_POOLER))
+    if is_shared:
+        engine.dispose()
+        event.listen(engine, "connect", _prepare_nothing)
+    return is_shared
+
+
+def _prepare_nothing(connection: Any, _record: Any) -> None:
+    connection.prepare_threshold = None
 
 
 def is_away(error: BaseException) -> bool:

@@ -1,4 +1,9 @@
-"""Runs the migrations on the connection that archiver.services.schema hands over, all steps in one transaction."""
+"""Runs the migrations on the connection that archiver.services.schema hands over, each step in a transaction of its own.
+
+The rules for a step, so that the workers of the release before go on working while it runs and after it (test_upgrade.py):
+it only adds (columns that may be NULL or have a default, tables, indexes); what nobody uses any more goes one release later;
+indexes on tables that are in use are built beside their writers (migrations.indexes).
+"""
 
 from alembic import context
 
@@ -8,6 +13,7 @@ context.configure(
     connection=context.config.attributes["connection"],
     target_metadata=Base.metadata,
     compare_server_default=True,
+    transaction_per_migration=True,
 )
 with context.begin_transaction():
     context.run_migrations()

@@ -10,9 +10,9 @@ import threading
 from pathlib import Path
 
 from archiver.config import Settings, load_settings
-from archiver.db import make_engine
+from archiver.db import make_engine, suit_pooler
 from archiver.errors import ArchiverError, ConfigError
-from archiver.logs import set_up_logs
+from archiver.logs import get_logger, set_up_logs
 from archiver.queue.buckets import Buckets
 from archiver.queue.jobs import QueueName, ReconcileIndex, ScheduleContinuousSync
 from archiver.secrets import credentials_keyring
@@ -34,6 +34,12 @@ _INDEXING_CONCURRENCY = 4
 _SPARE_CONNECTIONS = 4
 _LAST_SECONDS = 29.0
 _ANCHOR_SECONDS = 5.0
+_POOLED = (
+    "DATABASE_URL leads to a pooler that shares connections between transactions. New jobs are found by polling, up to 5 s"
+    " later, and nothing is prepared: an address of Postgres itself, or of a pooler in session mode, is faster."
+)
+
+log = get_logger("workers")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -68,6 +74,8 @@ def _run(settings: Settings, queue: QueueName, alive_file: Path | None) -> int:
     database_url, redis_url = settings.database_url.get_secret_value(), settings.redis_url.get_secret_value()
     concurrency = settings.ingestion_worker_concurrency if queue is QueueName.INGESTION else _INDEXING_CONCURRENCY
     engine = make_engine(database_url, queue, pool_size=concurrency + _SPARE_CONNECTIONS)
+    if suit_pooler(engine):
+        log.warning("database_is_pooled", hint=_POOLED)
     schema.check(engine)
     archive = open_archive(settings, engine)
     stopping = threading.Event()

@@ -1,8 +1,8 @@
 """Waits for new mail on open connections, for the sources that ask for it, and starts a cycle when there is some.
 
-Each mailbox is watched by one process only: whoever holds its advisory lock in Postgres, on a connection of the watcher's own.
-When the process or the connection dies, the lock is free for another one. News that is lost costs time and no mail: the
-schedule goes on.
+Each mailbox is watched by one process only: the one that holds its advisory lock in Postgres, in a transaction on a connection
+of the watcher's own. When the process or the connection dies, the lock is free for another one. News that is lost costs time
+and no mail: the schedule goes on.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _NEWS_SECONDS = 0.5
 _TROUBLE_SECONDS = 5.0
 _LONGEST_PAUSE_SECONDS = 300.0
 _REFUSED_SECONDS = 3600.0
-_LEASE = "SELECT pg_try_advisory_lock(hashtextextended('archiver:watch:' || %s, 0))"
-_RELEASE = "SELECT pg_advisory_unlock(hashtextextended('archiver:watch:' || %s, 0))"
+_LEASE = "SELECT pg_try_advisory_xact_lock(hashtextextended('archiver:watch:' || %s, 0))"
+_MAY_REST = "SET LOCAL idle_in_transaction_session_timeout = 0"
 
 log = get_logger("watcher")
 
@@ -52,7 +52,7 @@ class Watcher:
     def _run(self) -> None:
         while not self.work.stopping.is_set():
             try:
-                with psycopg.connect(self.database_url, autocommit=True, application_name="archiver-watcher") as leases:
+                with psycopg.connect(self.database_url, application_name="archiver-watcher") as leases:
                     self._hold(leases)
             except (psycopg.Error, DBAPIError) as error:
                 log.warning("watcher_waits", error=(str(error).splitlines() or [type(error).__name__])[0])
@@ -77,20 +77,24 @@ class Watcher:
         """Watches what is to be watched and nobody else does, and no more what is not."""
         with self.work.engine.connect() as connection:
             wanted = {mailbox.id: mailbox for mailbox in news.watched(connection, source_kinds.WATCHED)}
-        for mailbox_id, watch in list(self._watches.items()):
-            if wanted.get(mailbox_id) != watch.mailbox:
-                watch.stop()
-                del self._watches[mailbox_id]
-                leases.execute(_RELEASE, (str(mailbox_id),))
-        leases.execute("SELECT 1")  # a lease lives as long as its connection does
+        unwanted = [mailbox_id for mailbox_id, watch in self._watches.items() if wanted.get(mailbox_id) != watch.mailbox]
+        for mailbox_id in unwanted:
+            self._watches.pop(mailbox_id).stop()
+        if unwanted:
+            self._lease_again(leases)
+        leases.execute(_MAY_REST)  # and it asks whether the connection is still there, on which the leases live
         for mailbox_id, mailbox in wanted.items():
             if len(self._watches) >= self.work.settings.idle_max:
                 return
-            if mailbox_id in self._watches:
-                continue
-            row = leases.execute(_LEASE, (str(mailbox_id),)).fetchone()
-            if row is not None and row[0]:
+            if mailbox_id not in self._watches and _leased(leases, mailbox_id):
                 self._watches[mailbox_id] = Watch(self.work, mailbox).start()
+
+    def _lease_again(self, leases: psycopg.Connection[Any]) -> None:
+        """The locks of a transaction end together. What another process leases in between is watched by that one."""
+        leases.rollback()
+        for mailbox_id in list(self._watches):
+            if not _leased(leases, mailbox_id):
+                self._watches.pop(mailbox_id).stop()
 
     def _tell(self) -> None:
         """One cycle for all mailboxes of a source that have news. What can't be told now is told later."""
@@ -106,6 +110,11 @@ class Watcher:
             if not told:
                 for watch in watches:
                     watch.has_news.set()
+
+
+def _leased(leases: psycopg.Connection[Any], mailbox_id: UUID) -> bool:
+    row = leases.execute(_LEASE, (str(mailbox_id),)).fetchone()
+    return row is not None and bool(row[0])
 
 
 @dataclass(slots=True)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,15 +13,16 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Engine, make_url, text
+from sqlalchemy import Connection, Engine, event, make_url, text
 from sqlalchemy.exc import OperationalError
 
 from archiver.config import Settings
-from archiver.db import driver_url, make_engine
+from archiver.db import driver_url, held_lock, make_engine
 from archiver.errors import NotReady, SchemaError
 
 _ADVISORY_LOCK = 0x6172636869766572  # "archiver" as a number
-_WAIT_FOR_OTHERS = "120s"
+_WAIT_FOR_OTHERS_SECONDS = 120.0
+_LOOK_SECONDS = 0.1
 _WAIT_FOR_TABLES = "30s"
 _GRANTS = (
     "GRANT USAGE ON SCHEMA public TO {role}",
@@ -67,23 +71,16 @@ def migrate(engine: Engine, role: str | None = None) -> tuple[str, ...]:
 
     `role`, if it is another than the owner, may work with all tables, and only read and append to the audit log.
     """
-    with connect(engine) as connection:
-        _take_lock(connection)
-        try:
-            version = schema_version(connection)
-            if version.pending:
-                connection.execute(text(f"SET lock_timeout = '{_WAIT_FOR_TABLES}'"))
-                connection.commit()
-                config = _config()
-                config.attributes["connection"] = connection
-                command.upgrade(config, "head")
-            if role is not None:
-                _grant(connection, role)
-            return version.pending
-        finally:
-            connection.rollback()
-            connection.execute(text("SELECT pg_advisory_unlock(:key)"), {"key": _ADVISORY_LOCK})
-            connection.commit()
+    with _alone(engine), connect(engine) as connection:
+        version = schema_version(connection)
+        if version.pending:
+            event.listen(connection, "begin", _limit_waiting)
+            config = _config()
+            config.attributes["connection"] = connection
+            command.upgrade(config, "head")
+        if role is not None:
+            _grant(connection, role)
+        return version.pending
 
 
 def _grant(connection: Connection, role: str) -> None:
@@ -121,14 +118,27 @@ def connect(engine: Engine) -> Connection:
         raise NotReady(f"postgres does not answer: {str(error.orig).strip().splitlines()[-1]}") from error
 
 
-def _take_lock(connection: Connection) -> None:
-    try:
-        connection.execute(text(f"SET lock_timeout = '{_WAIT_FOR_OTHERS}'"))
-        connection.execute(text("SELECT pg_advisory_lock(:key)"), {"key": _ADVISORY_LOCK})
-        connection.commit()
-    except OperationalError as error:
-        connection.rollback()
-        raise SchemaError(f"another process has been migrating the database for {_WAIT_FOR_OTHERS}; try again later") from error
+@contextmanager
+def _alone(engine: Engine) -> Iterator[None]:
+    """Asks again and again instead of waiting in Postgres: an index that is built beside writers waits for every statement that
+    began before it, and would wait for one that waits for us."""
+    deadline = time.monotonic() + _WAIT_FOR_OTHERS_SECONDS
+    connect(engine).close()
+    while True:
+        with held_lock(engine, _ADVISORY_LOCK) as got:
+            if got:
+                yield
+                return
+        if time.monotonic() > deadline:
+            raise SchemaError(
+                f"another process has been migrating the database for {_WAIT_FOR_OTHERS_SECONDS:.0f} s; try again later"
+            )
+        time.sleep(_LOOK_SECONDS)
+
+
+def _limit_waiting(connection: Connection) -> None:
+    """A step that waits for a table makes everybody wait who comes after it."""
+    connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{_WAIT_FOR_TABLES}'")
 
 
 def _config() -> Config:

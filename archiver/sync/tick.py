@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from uuid import UUID
 
 from sqlalchemy import Connection, Engine, text
 
+from archiver.db import held_lock
 from archiver.models.states import RunOutcome, SourceStatus
 from archiver.queue.jobs import ContinuousSync, InitialImport, Job
 from archiver.sync import cycle, outbox
@@ -40,20 +41,9 @@ _STALE = text("""
     WHERE x.last_activity_at < now() - :minutes * interval '1 minute' ORDER BY x.id""")
 
 
-@contextmanager
-def exclusive(engine: Engine, job_name: str) -> Iterator[bool]:
-    """Of two that come at once one gets True, on a connection of its own."""
-    with engine.connect() as connection:
-        key = text("SELECT pg_try_advisory_lock(hashtextextended(:name, 0))")
-        got = bool(connection.execute(key, {"name": f"archiver:{job_name}"}).scalar())
-        connection.commit()
-        try:
-            yield got
-        finally:
-            if got:
-                unlock = text("SELECT pg_advisory_unlock(hashtextextended(:name, 0))")
-                connection.execute(unlock, {"name": f"archiver:{job_name}"})
-                connection.commit()
+def exclusive(engine: Engine, job_name: str) -> AbstractContextManager[bool]:
+    """Of several runs of a job at once, one gets True."""
+    return held_lock(engine, f"archiver:{job_name}")
 
 
 def start_due(connection: Connection) -> list[UUID]:

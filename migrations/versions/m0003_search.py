@@ -3,6 +3,8 @@
 import sqlalchemy as sa
 from alembic import op
 
+from migrations import indexes
+
 revision = "0003"
 down_revision = "0002"
 branch_labels = None
@@ -10,6 +12,12 @@ depends_on = None
 
 
 def upgrade() -> None:
+    op.add_column("messages", sa.Column("thread_subject", sa.UUID(), nullable=True), if_not_exists=True)
+    order = ["archived_at", "id"]
+    indexes.replace("ix_messages_to_index", "messages", order, where="indexed_version < index_version")
+    indexes.create("ix_messages_to_extract", "messages", order, where="search_state = 'body'")
+    indexes.create("ix_messages_thread_subject", "messages", ["thread_subject", "sort_at"], where="thread_subject IS NOT NULL")
+    indexes.create("ix_attachments_text_sha256", "attachments", ["text_sha256"], where="text_sha256 IS NOT NULL")
     op.create_table(
         "search_indexes",
         sa.Column("id", sa.UUID(), nullable=False),
@@ -37,17 +45,3 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("key", name=op.f("pk_thread_links")),
     )
     op.create_index("ix_thread_links_thread_id", "thread_links", ["thread_id"], unique=False)
-    op.add_column("messages", sa.Column("thread_subject", sa.UUID(), nullable=True))
-    op.drop_index("ix_messages_to_index", "messages")
-    order = ["archived_at", "id"]
-    op.create_index("ix_messages_to_index", "messages", order, postgresql_where=sa.text("indexed_version < index_version"))
-    op.create_index("ix_messages_to_extract", "messages", order, postgresql_where=sa.text("search_state = 'body'"))
-    op.create_index(
-        "ix_messages_thread_subject",
-        "messages",
-        ["thread_subject", "sort_at"],
-        postgresql_where=sa.text("thread_subject IS NOT NULL"),
-    )
-    op.create_index(
-        "ix_attachments_text_sha256", "attachments", ["text_sha256"], postgresql_where=sa.text("text_sha256 IS NOT NULL")
-    )

@@ -1,10 +1,13 @@
 """Migrations on a real PostgreSQL: from nothing, again, by many at once, and the models beside them."""
 
 import subprocess
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from sqlalchemy import create_engine, inspect, text
+from alembic import command
+from sqlalchemy import Engine, create_engine, inspect, text
+from sqlalchemy.exc import DBAPIError
 
 from archiver.db import driver_url, make_engine
 from archiver.errors import SchemaError
@@ -81,4 +84,80 @@ def test_a_failing_step_leaves_nothing_behind(empty_database_url: str) -> None:
     with pytest.raises(Exception, match='relation "users" already exists'):
         schema.migrate(engine)
     assert inspect(engine).get_table_names() == ["users"]
+    engine.dispose()
+
+
+def _migrated_to(url: str, revision: str) -> Engine:
+    engine = make_engine(url, "test")
+    with engine.connect() as connection:
+        config = schema._config()
+        config.attributes["connection"] = connection
+        command.upgrade(config, revision)
+    return engine
+
+
+def test_a_build_of_an_index_that_was_interrupted_is_repeated(empty_database_url: str) -> None:
+    engine = _migrated_to(empty_database_url, "0005")
+    with engine.begin() as connection:
+        connection.execute(text("CREATE INDEX ix_objects_dictionaries ON objects (position)"))
+        connection.execute(text("CREATE INDEX ix_message_copies_folder_new ON message_copies (folder)"))
+        interrupted = "('ix_objects_dictionaries'::regclass, 'ix_message_copies_folder_new'::regclass)"
+        connection.execute(text(f"UPDATE pg_index SET indisvalid = false WHERE indexrelid IN {interrupted}"))
+    assert schema.migrate(engine)[0] == "0006"
+    with engine.connect() as connection:
+        assert connection.execute(text("SELECT count(*) FROM pg_index WHERE NOT indisvalid")).scalar_one() == 0
+        columns = "SELECT pg_get_indexdef('ix_objects_dictionaries'::regclass)"
+        assert "(pack_id, " in connection.execute(text(columns)).scalar_one()
+    engine.dispose()
+
+
+@pytest.mark.parametrize(("before", "first"), [("0002", "CREATE TABLE"), ("0004", "CREATE TABLE"), ("0005", "ALTER TABLE")])
+def test_a_step_that_was_interrupted_at_its_end_is_repeated(empty_database_url: str, before: str, first: str) -> None:
+    """Everything of the step that commits by itself was done, and the rest, of which `first` is the first command, was not."""
+    engine = _migrated_to(empty_database_url, before)
+    with engine.begin() as connection:
+        connection.execute(
+            text(
+                "CREATE FUNCTION refuse() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'killed'; END $$;"
+                f"CREATE EVENT TRIGGER refuse ON ddl_command_start WHEN TAG IN ('{first}') EXECUTE FUNCTION refuse()"
+            )
+        )
+    with pytest.raises(DBAPIError, match="killed"):
+        schema.migrate(engine)
+    with engine.begin() as connection:
+        connection.execute(text("DROP EVENT TRIGGER refuse; DROP FUNCTION refuse"))
+    with engine.connect() as connection:
+        assert schema.schema_version(connection).current == before
+    assert schema.migrate(engine)
+    engine.dispose()
+
+
+def test_writers_go_on_while_an_index_waits_for_the_transactions_before_it(empty_database_url: str) -> None:
+    engine = _migrated_to(empty_database_url, "0005")
+    add = text("INSERT INTO objects VALUES (sha256(:n), 'message', gen_random_uuid(), 0, 0, 0)")
+    waiting = text("SELECT 1 FROM pg_stat_activity WHERE query ILIKE '%CONCURRENTLY%' AND wait_event_type = 'Lock'")
+    with engine.connect() as before, ThreadPoolExecutor(1) as pool:
+        before.execute(add, {"n": b"before"})
+        migrating = pool.submit(schema.migrate, engine)
+        deadline = time.monotonic() + 60
+        with engine.connect() as looking:
+            while looking.execute(waiting).first() is None:
+                looking.rollback()
+                assert time.monotonic() < deadline
+        with engine.begin() as writer:
+            writer.execute(text("SET LOCAL lock_timeout = '5s'"))
+            writer.execute(add, {"n": b"meanwhile"})
+        assert not migrating.done()
+        before.commit()
+        assert migrating.result(timeout=60)
+    engine.dispose()
+
+
+def test_many_wait_for_one_that_builds_indexes(empty_database_url: str) -> None:
+    """Whoever waits must not be waited for by the build."""
+    engine = _migrated_to(empty_database_url, "0005")
+    with ThreadPoolExecutor(4) as pool:
+        steps = sorted(len(done) for done in pool.map(lambda _: schema.migrate(engine), range(4)))
+    assert steps[:3] == [0, 0, 0]
+    assert steps[3] >= 1
     engine.dispose()
