@@ -59,7 +59,10 @@ def _resumed(mark: Path, full: bool) -> datetime | None:
 
 
 def rebuild(json: Json = False) -> None:
-    """Fill an empty database from the packs alone: sources (without credentials), mailboxes, messages, copies, deletions."""
+    """Fill an empty database from the packs alone: sources (without credentials), mailboxes, messages, copies, deletions.
+
+    Ends with 3 if a pack is damaged or a copy has lost its message; everything else is there all the same.
+    """
     from archiver.services.rebuild import rebuild as run
 
     with opened("rebuild", migrate=True) as at, bar("Rebuilding", shown=not json) as progress:
@@ -68,11 +71,19 @@ def rebuild(json: Json = False) -> None:
         print_json(asdict(done))
     else:
         console.print(f"{done.messages:,} messages and {done.copies:,} copies from {done.packs} pack(s).")
+        if done.found:
+            console.print(f"{done.found:,} message(s) without a mailbox are kept in one called 'found in the store'.")
+        if done.conflicts:
+            console.print(f"{done.conflicts:,} key(s) have more than one message; all of them are kept.")
+        for one in done.unconfirmed:
+            console.print(f"[yellow]not deleted[/] {one}")
         for damage in done.damage[:20]:
             console.print(f"[red]damage[/] {damage}")
+        if len(done.damage) > 20:
+            console.print(f"[red]damage[/] and {len(done.damage) - 20:,} more; --json names all of it")
         if done.lost_copies:
             console.print(f"[red]{done.lost_copies:,} copies have lost their message[/]")
-    raise typer.Exit(1 if done.damage or done.lost_copies else 0)
+    raise typer.Exit(3 if done.damage or done.lost_copies else 0)
 
 
 def compact(

@@ -10,7 +10,8 @@ NEXT_STAMP = "SELECT generation, nextval('journal_numbers') AS number FROM archi
 """Once the locks are held: whoever waits for them gets a later number."""
 
 _LAST = text("""
-    SELECT s.generation, CASE WHEN j.is_called THEN j.last_value ELSE 0 END AS number FROM archive_state s, journal_numbers j""")
+    SELECT s.generation, CASE WHEN j.is_called THEN j.last_value ELSE 0 END AS number
+    FROM archive_state s, journal_numbers j""")
 _RAISE = text("UPDATE archive_state SET generation = greatest(generation, :generation) + 1")
 _GO_ON = text("SELECT setval('journal_numbers', greatest(last_value, :number)) FROM journal_numbers")
 

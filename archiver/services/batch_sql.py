@@ -31,7 +31,7 @@ HOLD_MAILBOX = "SELECT 1 FROM mailboxes WHERE id = %(mailbox_id)s FOR KEY SHARE"
 # One probe of the unique index for each key, also while the planner knows nothing about the table.
 FIND_COPIES = """
     SELECT c.* FROM json_array_elements_text(%(keys)s::json) AS k(key), LATERAL (
-        SELECT provider_key, message_id, folder, flags, labels, gone_at, deleted_at FROM message_copies
+        SELECT provider_key, message_id, folder, flags, labels, gone_at, deleted_at, deleted_sha256 FROM message_copies
         WHERE mailbox_id = %(mailbox_id)s AND provider_key = k.key LIMIT 1) AS c"""
 
 # Kept from being deleted until this batch is committed.
@@ -39,6 +39,22 @@ FIND_MESSAGES = """
     SELECT sha256 FROM messages
     WHERE sha256 = ANY(ARRAY(SELECT decode(h, 'hex') FROM unnest(string_to_array(%(hashes)s, ',')) AS h))
     ORDER BY sha256 FOR KEY SHARE"""
+
+# The same for a batch that changes copies, too: their messages are locked before them, all in one order.
+FIND_MESSAGES_AND_CHANGED = """
+    SELECT sha256 FROM messages WHERE id = ANY(
+        ARRAY(SELECT c.message_id FROM json_array_elements_text(%(keys)s::json) AS k(key), LATERAL (
+                SELECT message_id FROM message_copies
+                WHERE mailbox_id = %(mailbox_id)s AND provider_key = k.key LIMIT 1) AS c
+            UNION SELECT id FROM messages
+                WHERE sha256 = ANY(ARRAY(SELECT decode(h, 'hex') FROM unnest(string_to_array(%(hashes)s, ',')) AS h))))
+    ORDER BY sha256 FOR KEY SHARE"""
+
+# After FIND_MESSAGES: whoever was deleting one of them has committed by then.
+FIND_DELETED = """
+    SELECT c.deleted_sha256, c.deleted_reason FROM unnest(string_to_array(%(hashes)s, ',')) AS h, LATERAL (
+        SELECT deleted_sha256, deleted_reason FROM message_copies
+        WHERE mailbox_id = %(mailbox_id)s AND deleted_sha256 = decode(h, 'hex') LIMIT 1) AS c"""
 
 # Kept from being dropped until this batch is committed: compaction waits.
 FIND_OBJECTS = """
@@ -49,7 +65,7 @@ FIND_OBJECTS = """
 
 ADD_PACK = "INSERT INTO packs (id, name, state) VALUES (%(id)s, %(name)s, 'open') ON CONFLICT (id) DO NOTHING"
 
-# Last of all: whoever holds this row has only its commit left to do.
+# ADD_PACK and this, last of all: whoever holds this row has only its commit left to do.
 EXTEND_PACK = """
     UPDATE packs SET size_bytes = greatest(size_bytes, %(end)s), frames = frames + %(frames)s
     WHERE id = %(id)s AND state <> 'retired' RETURNING id"""
@@ -90,6 +106,12 @@ ADD_OBJECTS = """
     FROM json_to_recordset(%(rows)s::json) AS x(h text, k text, p bigint, s bigint, r bigint)
     ON CONFLICT DO NOTHING"""
 
+# What lies in a pack that is gone was moved by a compaction of which this database does not know.
+ADD_OR_MOVE_OBJECTS = f"""{ADD_OBJECTS.removesuffix("DO NOTHING")}
+    (sha256, kind) DO UPDATE SET pack_id = excluded.pack_id, position = excluded.position,
+        stored_bytes = excluded.stored_bytes, raw_bytes = excluded.raw_bytes
+    WHERE objects.pack_id = ANY(%(lost)s)"""
+
 ADD_PARTS = """
     INSERT INTO message_parts (message_id, part_sha256)
     SELECT m, decode(h, 'hex') FROM json_to_recordset(%(rows)s::json) AS x(m uuid, h text)
@@ -101,6 +123,14 @@ ADD_COPIES = """
     SELECT i, m, %(mailbox_id)s, k, f, g, l, r, %(run_id)s, %(at)s
     FROM json_to_recordset(%(rows)s::json) AS x(i uuid, m uuid, k text, f text, g text[], l text[], r timestamptz)
     ON CONFLICT (mailbox_id, provider_key) DO NOTHING RETURNING message_id"""
+
+# A message that was deleted in this mailbox, under a key that is new: the next look at the source passes it over.
+ADD_DELETED_COPIES = """
+    INSERT INTO message_copies (id, mailbox_id, provider_key, folder, flags, labels, received_at, run_id, created_at,
+        deleted_at, deleted_reason, deleted_sha256)
+    SELECT i, %(mailbox_id)s, k, f, g, l, r, %(run_id)s, %(at)s, %(at)s, w, decode(h, 'hex')
+    FROM json_to_recordset(%(rows)s::json) AS x(i uuid, k text, f text, g text[], l text[], r timestamptz, w text, h text)
+    ON CONFLICT (mailbox_id, provider_key) DO NOTHING RETURNING provider_key"""
 
 # A key that is taken already is not taken over: then the old copy is gone.
 CHANGE_COPIES = """
@@ -147,8 +177,8 @@ NOTIFY_OUTBOX = "SELECT pg_notify('archiver_outbox', 'indexing')"
 
 COUNT = """
     UPDATE sync_session_mailboxes SET seen = seen + %(seen)s, archived = archived + %(archived)s,
-        duplicates = duplicates + %(duplicates)s, skipped = skipped + %(skipped)s, failed = failed + %(failed)s,
-        bytes = bytes + %(bytes)s
+        duplicates = duplicates + %(duplicates)s, skipped = skipped + %(skipped)s, left_out = left_out + %(left_out)s,
+        failed = failed + %(failed)s, bytes = bytes + %(bytes)s
     WHERE session_id = %(session_id)s AND mailbox_id = %(mailbox_id)s"""
 
 HEARTBEAT = """

@@ -1,37 +1,49 @@
 """Deletes copies for good, by tombstone: the message goes with its last copy, a part with its last message.
 
-The copy's row stays, with `deleted_at`, so that no sync or import brings it back; the bytes go with the next compaction.
+The copy's row stays, with `deleted_at` and the SHA-256, so that no sync or import brings the message back into this mailbox,
+under whatever key; the bytes go with the next compaction. The tombstone in the packs counts once it is confirmed, which comes
+after the commit: a deletion that was rolled back is never carried out by a rebuild.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 from uuid import UUID
 
+import structlog
 from sqlalchemy import Connection, Engine, text
 
 from archiver.errors import UsageError
 from archiver.models.ids import uuid7
-from archiver.services import audit, batch_sql
+from archiver.services import audit, batch_sql, tombstones
 from archiver.services.principal import LOCAL_OPERATOR, Principal
 from archiver.store.archive import Archive
+from archiver.store.errors import StoreUnavailable
 from archiver.store.journal import Tombstones
 
+_log = structlog.get_logger(__name__)
 _COPIES_PER_TRANSACTION = 5_000
 
 _COPIES_OF_MESSAGE = text("""
-    SELECT c.id, c.message_id, c.mailbox_id, c.provider_key, m.sha256
-    FROM message_copies c JOIN messages m ON m.id = c.message_id
-    WHERE c.message_id = :message_id AND c.deleted_at IS NULL ORDER BY c.id LIMIT :limit FOR UPDATE OF c""")
+    SELECT c.id, c.message_id FROM message_copies c JOIN messages m ON m.id = c.message_id
+    WHERE c.message_id = :message_id AND c.deleted_at IS NULL ORDER BY c.id LIMIT :limit""")
 _COPIES_OF_MAILBOX = text("""
+    SELECT c.id, c.message_id FROM message_copies c JOIN messages m ON m.id = c.message_id
+    WHERE c.mailbox_id = :mailbox_id AND c.deleted_at IS NULL ORDER BY c.id LIMIT :limit""")
+
+# Messages, then copies, each in one order: as batches do. Locked first and judged in the next statement, which sees what those
+# who held the rows have committed.
+_LOCK_MESSAGES = text("SELECT 1 FROM messages WHERE id = ANY(:ids) ORDER BY sha256 FOR UPDATE")
+_LOCK_COPIES = text("""
     SELECT c.id, c.message_id, c.mailbox_id, c.provider_key, m.sha256
     FROM message_copies c JOIN messages m ON m.id = c.message_id
-    WHERE c.mailbox_id = :mailbox_id AND c.deleted_at IS NULL ORDER BY c.id LIMIT :limit FOR UPDATE OF c""")
-_MARK = text("UPDATE message_copies SET deleted_at = :at, deleted_reason = :reason WHERE id = ANY(:ids)")
-
-# Locked first and judged in the next statement, which sees what those who held the rows have committed.
-_LOCK_MESSAGES = text("SELECT 1 FROM messages WHERE id = ANY(:ids) ORDER BY id FOR UPDATE")
+    WHERE c.id = ANY(:ids) AND c.deleted_at IS NULL ORDER BY c.id FOR UPDATE OF c""")
+_MARK = text("""
+    UPDATE message_copies c SET deleted_at = :at, deleted_reason = :reason, deleted_sha256 = m.sha256, message_id = NULL
+    FROM messages m WHERE m.id = c.message_id AND c.id = ANY(:ids)""")
 _DEAD_MESSAGES = text("""
     SELECT m.id, m.sha256 FROM messages m WHERE m.id = ANY(:ids)
     AND NOT EXISTS (SELECT 1 FROM message_copies c WHERE c.message_id = m.id AND c.deleted_at IS NULL)""")
@@ -89,23 +101,38 @@ def _delete(engine: Engine, archive: Archive, what: dict[str, UUID], reason: str
     copies = messages = 0
     select = _COPIES_OF_MESSAGE if "message_id" in what else _COPIES_OF_MAILBOX
     while True:
+        with engine.connect() as connection:
+            found = connection.execute(select, {**what, "limit": _COPIES_PER_TRANSACTION}).all()
+        if not found:
+            return Deleted(copies, messages)
         with engine.begin() as connection:
-            rows = connection.execute(select, {**what, "limit": _COPIES_PER_TRANSACTION}).all()
-            if not rows:
-                return Deleted(copies, messages)
-            at = datetime.now(UTC)
-            places = tuple((row.mailbox_id, row.provider_key, bytes(row.sha256)) for row in rows)
-            written = archive.append([Tombstones(at, reason, who.name, places).record()])
-            batch_sql.run(connection, batch_sql.ADD_PACK, id=written.batch.pack_id, name=written.batch.pack_name)
-            connection.execute(_MARK, {"at": at, "reason": reason, "ids": [row.id for row in rows]})
-            gone = drop_unused(connection, sorted({row.message_id for row in rows}))
-            batch_sql.record_pack(connection, written)
-            kind, deleted_id = next(iter(what.items()))
-            audit.record(
-                connection, who, "message.deleted", kind.removesuffix("_id"), deleted_id, reason=reason, copies=len(rows)
-            )
-        copies += len(rows)
-        messages += gone
+            done = _delete_some(connection, archive, found, what, reason, who)
+        try:
+            tombstones.confirm(engine, archive)
+        except StoreUnavailable as error:  # the deletion holds; whoever starts, compacts or makes a backup next confirms it
+            _log.warning("deletion_not_confirmed_yet", reason=str(error))
+        copies += done.copies
+        messages += done.messages
+
+
+def _delete_some(
+    connection: Connection, archive: Archive, found: Sequence[Any], what: dict[str, UUID], reason: str, who: Principal
+) -> Deleted:
+    message_ids = sorted({row.message_id for row in found})
+    connection.execute(_LOCK_MESSAGES, {"ids": message_ids})
+    rows = connection.execute(_LOCK_COPIES, {"ids": [row.id for row in found]}).all()
+    if not rows:
+        return Deleted()  # somebody else has deleted them
+    at = datetime.now(UTC)
+    places = tuple((row.mailbox_id, row.provider_key, bytes(row.sha256)) for row in rows)
+    written = tombstones.intend(connection, archive, Tombstones(at, reason, who.name, places))
+    connection.execute(_MARK, {"at": at, "reason": reason, "ids": [row.id for row in rows]})
+    gone = drop_unused(connection, message_ids)
+    batch_sql.run(connection, batch_sql.ADD_PACK, id=written.batch.pack_id, name=written.batch.pack_name)
+    batch_sql.record_pack(connection, written)
+    kind, deleted_id = next(iter(what.items()))
+    audit.record(connection, who, "message.deleted", kind.removesuffix("_id"), deleted_id, reason=reason, copies=len(rows))
+    return Deleted(len(rows), gone)
 
 
 def drop_unused(connection: Connection, message_ids: list[UUID]) -> int:

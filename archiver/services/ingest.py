@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -21,7 +21,7 @@ from archiver.errors import ArchiverError, UsageError
 from archiver.models.ids import message_uuid, uuid7
 from archiver.services import batch_sql as sql
 from archiver.services.archive_state import NEXT_STAMP
-from archiver.services.intake import Intake, Item, Prepared, effective_changes, new_copies, prepare, read_batch, version_keys
+from archiver.services.intake import Intake, Item, Prepared, effective_changes, prepare, read_batch, sort_items, version_keys
 from archiver.services.message_rows import describe_all
 from archiver.services.provider_keys import fit_key
 from archiver.store.archive import Archive
@@ -57,9 +57,11 @@ class BatchResult:
     archived: int = 0
     """New copies."""
     duplicates: int = 0
-    """Copies that were known, deleted ones too."""
+    """Copies that were known."""
     failed: int = 0
     skipped: int = 0
+    left_out: int = 0
+    """Deleted here, and therefore not taken in again, whatever their key is by now."""
     changed: int = 0
     bytes: int = 0
     """Of the new copies, as they came."""
@@ -98,6 +100,7 @@ class Ingest:
             mailbox=str(origin.mailbox_id),
             archived=result.archived,
             duplicates=result.duplicates,
+            left_out=result.left_out,
             failed=result.failed,
             seconds=round(time.monotonic() - started, 3),
         )
@@ -166,7 +169,8 @@ class _Transaction:
             mailbox = self.sql.send(sql.HOLD_MAILBOX)
             copies_known = self.sql.send(sql.FIND_COPIES, keys=sql.rows(sorted(keys))) if keys else None
             hashes = {item.sha256 for item in intake.items}
-            messages_known = self.sql.send(sql.FIND_MESSAGES, hashes=sql.hashes(hashes)) if hashes else None
+            messages_known = self._send_find_messages(hashes, keys)
+            deleted = self.sql.send(sql.FIND_DELETED, hashes=sql.hashes(hashes)) if hashes else None
             stamp = self.sql.send(NEXT_STAMP)
             if fence is not None and not self.sql.fetch(fence):
                 raise TakenOver(f"the mailbox {self.origin.address} is in other hands (session {self.run_id})")
@@ -178,24 +182,38 @@ class _Transaction:
             versions = version_keys(intake.items, known)
             if versions:
                 known |= {row.provider_key: row for row in self.sql.ask(sql.FIND_COPIES, keys=sql.rows(sorted(versions)))}
-            copies = new_copies(intake.items, known)
+            reasons = {bytes(row.deleted_sha256): row.deleted_reason for row in self.sql.fetch(deleted)} if deleted else {}
+            copies, left_out = sort_items(intake.items, known, reasons)
+            buried = self._send_deleted([item for item in left_out if item.key not in known], reasons)
             changes = effective_changes(self.batch, intake.items, known)
-            changed = self._store(intake, copies, changes, rows_known)
+            changed = self._store(intake, copies, buried, changes, rows_known)
             result = BatchResult(
                 archived=len(copies),
-                duplicates=len(intake.items) - len(copies),
+                duplicates=len(intake.items) - len(copies) - len(left_out),
                 failed=len(intake.failed),
                 skipped=len(self.batch.skipped),
+                left_out=len(left_out),
                 changed=changed,
                 bytes=sum(item.raw.size for item in copies),
             )
             self._count(result)
-            extended = self.sql.send(sql.EXTEND_PACK, **sql.extension(self.written)) if self.written else None
+            extended = self._send_extension(self.written) if self.written else None
         if self.written and extended:
             sql.record_pack(self.connection, self.written, self.sql.fetch(extended))
         return result
 
-    def _store(self, intake: Intake, copies: list[Item], changes: list[Change], rows_known: set[bytes]) -> int:
+    def _send_find_messages(self, hashes: set[bytes], keys: set[str]) -> sql.Answer | None:
+        if self.batch.changes:
+            return self.sql.send(sql.FIND_MESSAGES_AND_CHANGED, hashes=sql.hashes(hashes), keys=sql.rows(sorted(keys)))
+        return self.sql.send(sql.FIND_MESSAGES, hashes=sql.hashes(hashes)) if hashes else None
+
+    def _send_extension(self, written: Written) -> sql.Answer:
+        self.sql.send(sql.ADD_PACK, id=written.batch.pack_id, name=written.batch.pack_name)
+        return self.sql.send(sql.EXTEND_PACK, **sql.extension(written))
+
+    def _store(
+        self, intake: Intake, copies: list[Item], buried: list[Item], changes: list[Change], rows_known: set[bytes]
+    ) -> int:
         """Postgres works on the rows while we write the bytes; the commit comes after both."""
         prepared = sorted(prepare(item for item in copies if item.sha256 not in rows_known), key=lambda item: item.item.sha256)
         stored = self._find_objects(prepared, intake)
@@ -204,9 +222,9 @@ class _Transaction:
         changed_copies = self._send_changes(changes)
         self._send_dead_letters(intake)
         self._send_state()
-        written = self._append(intake, prepared, stored, copies, changes)
+        written = self._append(intake, prepared, stored, [*copies, *buried], changes)
         if written:
-            self._send_places(written, prepared)
+            self._send_places(written)
         inserted = {row.id for cursor in added_messages for row in self.sql.fetch(cursor)}
         self._hold_messages(prepared, inserted)
         touched = {row.message_id for cursor in added_copies for row in self.sql.fetch(cursor)}
@@ -270,21 +288,19 @@ class _Transaction:
     def _send_copies(self, copies: list[Item]) -> list[sql.Answer]:
         if not copies:
             return []
-        rows = [
-            {
-                "i": uuid7(),
-                "m": message_uuid(item.sha256),
-                "k": item.key,
-                "f": item.folder,
-                "g": item.message.flags,
-                "l": item.message.labels,
-                "r": item.message.received_at,
-            }
-            for item in sorted(copies, key=lambda item: item.key)
-        ]
+        rows = [{**_copy_row(item), "m": message_uuid(item.sha256)} for item in sorted(copies, key=lambda item: item.key)]
         answer = self.sql.send(sql.ADD_COPIES, rows=sql.rows(rows))
         self.sql.send(sql.DROP_DEAD_LETTERS, keys=[item.key for item in copies])
         return [answer]
+
+    def _send_deleted(self, left_out: list[Item], reasons: Mapping[bytes, str | None]) -> list[Item]:
+        """Those that have no row under this key yet, each once."""
+        once = {item.key: item for item in left_out}
+        rows = [{**_copy_row(item), "w": reasons.get(item.sha256), "h": item.sha256.hex()} for _, item in sorted(once.items())]
+        if rows:
+            self.sql.send(sql.ADD_DELETED_COPIES, rows=sql.rows(rows))
+            self.sql.send(sql.DROP_DEAD_LETTERS, keys=sorted(once))
+        return list(once.values())
 
     def _send_changes(self, changes: list[Change]) -> list[sql.Answer]:
         rows = [
@@ -312,8 +328,7 @@ class _Transaction:
             dropped = [key for key, value in self.batch.state.items() if value is None]
             self.sql.send(sql.MERGE_STATE, patch=sql.rows(kept), dropped=dropped)
 
-    def _send_places(self, written: Written, prepared: list[Prepared]) -> None:
-        self.sql.send(sql.ADD_PACK, id=written.batch.pack_id, name=written.batch.pack_name)
+    def _send_places(self, written: Written) -> None:
         rows = object_rows(written)
         if rows:
             self.sql.send(sql.ADD_OBJECTS, rows=sql.rows(rows), pack_id=written.batch.pack_id)
@@ -335,9 +350,22 @@ class _Transaction:
                 archived=result.archived,
                 duplicates=result.duplicates,
                 skipped=result.skipped,
+                left_out=result.left_out,
                 failed=result.failed,
                 bytes=result.bytes,
             )
+
+
+def _copy_row(item: Item) -> dict[str, object]:
+    message = item.message
+    return {
+        "i": uuid7(),
+        "k": item.key,
+        "f": item.folder,
+        "g": message.flags,
+        "l": message.labels,
+        "r": message.received_at,
+    }
 
 
 def _dead_letter(key: str, failed: FailedMessage) -> dict[str, object]:

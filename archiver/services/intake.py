@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
@@ -31,6 +31,7 @@ class KnownCopy(Protocol):
     labels: list[str]
     gone_at: datetime | None
     deleted_at: datetime | None
+    deleted_sha256: bytes | None
 
 
 class Item(NamedTuple):
@@ -97,27 +98,43 @@ def _spooled(message: RawMessage) -> Spooled:
 def version_keys(items: Iterable[Item], known: Mapping[str, KnownCopy]) -> set[str]:
     """Under which keys other bytes than the known ones would stand."""
     return {
-        version_key(item.key, item.sha256)
-        for item in items
-        if item.key in known and known[item.key].message_id not in (None, message_uuid(item.sha256))
+        version_key(item.key, item.sha256) for item in items if item.key in known and _is_other(known[item.key], item.sha256)
     }
 
 
-def new_copies(items: Iterable[Item], known: Mapping[str, KnownCopy]) -> list[Item]:
-    """What is not archived yet. Other bytes under a known key are a new copy, unless that copy was deleted here."""
+def _is_other(copy: KnownCopy, sha256: bytes) -> bool:
+    """Whether the known copy is of another message. Of an old deletion it may not be known what was deleted: then it is not."""
+    if copy.deleted_at is not None:
+        return copy.deleted_sha256 is not None and bytes(copy.deleted_sha256) != sha256
+    return copy.message_id != message_uuid(sha256)
+
+
+class Sorted(NamedTuple):
+    """The messages of a batch that are not known yet."""
+
+    new: list[Item]
+    """Other bytes under a known key are a new copy, under a key of their own."""
+    left_out: list[Item]
+    """Deleted in this mailbox, whatever their key is by now."""
+
+
+def sort_items(items: Iterable[Item], known: Mapping[str, KnownCopy], deleted: Container[bytes]) -> Sorted:
+    """`deleted`: the hashes that were deleted in this mailbox."""
     taken: dict[str, UUID | None] = {key: copy.message_id for key, copy in known.items()}
-    new = []
+    found = Sorted([], [])
     for item in items:
         copy = known.get(item.key)
-        if copy is not None and copy.deleted_at is not None:
+        is_other = copy is not None and _is_other(copy, item.sha256)
+        if item.sha256 in deleted or (copy is not None and copy.deleted_at is not None and not is_other):
+            found.left_out.append(item)
             continue
         message_id = message_uuid(item.sha256)
-        if item.key in taken and taken[item.key] != message_id:
+        if is_other or (item.key in taken and taken[item.key] != message_id):
             item = item._replace(key=version_key(item.key, item.sha256))
         if item.key not in taken:
             taken[item.key] = message_id
-            new.append(item)
-    return new
+            found.new.append(item)
+    return found
 
 
 def effective_changes(batch: Batch, items: Iterable[Item], known: Mapping[str, KnownCopy]) -> list[Change]:

@@ -11,11 +11,11 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import Engine, text
-
 from archiver.models.ids import message_uuid
 from archiver.services import batch_sql as sql
+from archiver.services.journal_entries import tell
 from archiver.services.message_rows import MessageRows, describe, describe_all
+from archiver.services.replay import Begin
 from archiver.store.archive import Archive, entries
 from archiver.store.backend import PackFile
 from archiver.store.content import Memory, StoredMessage
@@ -23,13 +23,12 @@ from archiver.store.errors import Damage
 from archiver.store.frames import Kind
 from archiver.store.journal import Occurrences
 from archiver.store.pack import IndexEntry, Place
-from archiver.store.reader import CachingReader, Frame, ObjectReader, recipe_of
+from archiver.store.reader import CachingReader, FindPlace, Frame, ObjectReader, recipe_of
 from archiver.store.recipe import Recipe
 
-HURRY = text("SET LOCAL synchronous_commit = off")  # a crash means to begin anew anyway
 _PORTION = 200  # frames in a transaction
 _IN_MEMORY_BYTES = 8 << 20
-_OBJECT_KINDS = (Kind.MESSAGE, Kind.PART, Kind.DICTIONARY, Kind.TEXT)
+OBJECT_KINDS = (Kind.MESSAGE, Kind.PART, Kind.DICTIONARY, Kind.TEXT)
 _ADD_PARTS = """
     INSERT INTO message_parts (message_id, part_sha256)
     SELECT m, decode(h, 'hex') FROM json_to_recordset(%(rows)s::json) AS x(m uuid, h text) JOIN messages ON messages.id = m
@@ -58,6 +57,8 @@ class Arrival(NamedTuple):
 class Outcome:
     damage: list[str] = field(default_factory=list)
     postponed: list[tuple[Place, Arrival]] = field(default_factory=list)
+    added: list[UUID] = field(default_factory=list)
+    """Messages that were not there before."""
 
 
 class _Ready(NamedTuple):
@@ -80,16 +81,27 @@ class _Pack:
 
 
 def objects_of(pack: PackFile, archive: Archive) -> list[IndexEntry]:
-    return [entry for entry in entries(pack, archive.frames) if entry.kind in _OBJECT_KINDS]
+    return [entry for entry in entries(pack, archive.frames) if entry.kind in OBJECT_KINDS]
 
 
 class StretchReader:
-    def __init__(self, engine: Engine, archive: Archive, occurrences: Mapping[UUID, Sequence[Place]]) -> None:
-        """`occurrences`: where the occurrence frames of each pack are."""
-        self.engine = engine
+    def __init__(
+        self,
+        begin: Begin,
+        archive: Archive,
+        occurrences: Mapping[UUID, Sequence[Place]],
+        *,
+        lost_packs: Sequence[UUID] | None = None,
+        look_up: FindPlace | None = None,
+    ) -> None:
+        """`occurrences`: where the occurrence frames of each pack are. `lost_packs`: what `objects` has in these is here now;
+        None in a rebuild, in which nobody asks which messages were added."""
+        self._begin = begin
         self._frames = archive.frames
         self._archive = archive
         self._occurrences = occurrences
+        self._lost_packs = lost_packs
+        self._look_up = look_up or archive.objects.find
         self._objects = CachingReader(archive.frames, ObjectReader(archive.frames, self._find), holds_found=True)
         self._pack: _Pack | None = None
         self._outcome = Outcome()
@@ -102,6 +114,14 @@ class StretchReader:
                 self._portion(pack, pack.objects[at : min(at + _PORTION, stretch.stop)])
         return self._outcome
 
+    def read_some(self, pack_id: UUID, objects: Sequence[IndexEntry]) -> Outcome:
+        """These objects of a pack."""
+        self._outcome = Outcome()
+        pack = self._open(pack_id)
+        for at in range(0, len(objects), _PORTION):
+            self._portion(pack, objects[at : at + _PORTION])
+        return self._outcome
+
     def read_postponed(self, postponed: Sequence[tuple[Place, Arrival]]) -> Outcome:
         """Once all stretches are read."""
         self._outcome = Outcome()
@@ -111,9 +131,8 @@ class StretchReader:
                 try:
                     self._prepare(self._frames.open(place), arrival, ready, may_postpone=False)
                 except Damage as damage:
-                    self._outcome.damage.append(str(damage))
-            with self.engine.begin() as connection, sql.Pipeline(connection) as pipeline:
-                self._send(pipeline, ready)
+                    tell(self._outcome.damage, damage)
+            self._store(ready)
         return self._outcome
 
     def _open(self, pack_id: UUID) -> _Pack:
@@ -126,7 +145,7 @@ class StretchReader:
 
     def _arrivals(self, pack_id: UUID) -> dict[bytes, Arrival]:
         first: dict[bytes, Arrival] = {}
-        for place in self._occurrences[pack_id]:
+        for place in self._occurrences.get(pack_id, ()):
             try:
                 batch = Occurrences.decode(self._frames.open(place).bytes())
             except Damage:
@@ -141,7 +160,7 @@ class StretchReader:
             for key in self._archive.keys:
                 if place := self._pack.parts.get(key.content_tag(sha256)):
                     return place
-        return self._archive.objects.find(sha256, kind)
+        return self._look_up(sha256, kind)
 
     def _portion(self, pack: _Pack, listed: Sequence[IndexEntry]) -> None:
         objects: list[dict[str, Any]] = []
@@ -149,25 +168,26 @@ class StretchReader:
         for entry in listed:
             try:
                 frame = self._frames.open_in(pack.file, entry.offset, entry.length)
+                label, raw_bytes = Kind(entry.kind).label, frame.header.content_length
+                row = {"h": frame.sha256.hex(), "k": label, "p": entry.offset, "s": entry.length, "r": raw_bytes}
+                self._take(pack, frame, ready)
             except Damage as damage:
-                self._outcome.damage.append(str(damage))
-                continue
-            label, raw_bytes = Kind(entry.kind).label, frame.header.content_length
-            objects.append({"h": frame.sha256.hex(), "k": label, "p": entry.offset, "s": entry.length, "r": raw_bytes})
-            if entry.kind == Kind.MESSAGE:
-                arrival = pack.arrivals.get(frame.sha256) or Arrival()
-                if frame.is_recipe or raw_bytes > _IN_MEMORY_BYTES:
-                    self._prepare(frame, arrival, ready, may_postpone=True)
-                else:
-                    ready.append(_Ready(frame.sha256, Memory(frame.bytes()), arrival))
-            elif entry.kind == Kind.PART:
-                self._objects.keep(frame.sha256, frame.place, frame.bytes() if raw_bytes <= _IN_MEMORY_BYTES else None)
+                tell(self._outcome.damage, damage)
+            else:
+                objects.append(row)
         objects.sort(key=lambda row: (row["h"], row["k"]))
-        with self.engine.begin() as connection:
-            connection.execute(HURRY)
-            with sql.Pipeline(connection) as pipeline:
-                pipeline.send(sql.ADD_OBJECTS, rows=sql.rows(objects), pack_id=pack.file.id)
-                self._send(pipeline, ready)
+        self._store(ready, objects, pack.file.id)
+
+    def _take(self, pack: _Pack, frame: Frame, ready: list[_Ready]) -> None:
+        is_small = frame.header.content_length <= _IN_MEMORY_BYTES
+        if frame.header.kind == Kind.MESSAGE:
+            arrival = pack.arrivals.get(frame.sha256) or Arrival()
+            if frame.is_recipe or not is_small:
+                self._prepare(frame, arrival, ready, may_postpone=True)
+            else:
+                ready.append(_Ready(frame.sha256, Memory(frame.bytes()), arrival))
+        elif frame.header.kind == Kind.PART:
+            self._objects.keep(frame.sha256, frame.place, frame.bytes() if is_small else None)
 
     def _prepare(self, frame: Frame, arrival: Arrival, ready: list[_Ready], *, may_postpone: bool) -> None:
         """A message that is put together from parts, or so large that it is read as a stream."""
@@ -179,21 +199,29 @@ class StretchReader:
             held = Memory(b"".join(content.pieces())) if content.size <= _IN_MEMORY_BYTES else content
             ready.append(_Ready(frame.sha256, held, arrival, content.parts))
         except Damage as damage:
-            self._outcome.damage.append(str(damage))
+            tell(self._outcome.damage, damage)
 
-    def _send(self, pipeline: sql.Pipeline, ready: Sequence[_Ready]) -> None:
+    def _store(self, ready: Sequence[_Ready], objects: Sequence[Any] = (), pack_id: UUID | None = None) -> None:
         """One statement for each table, its rows in the order of their keys: processes wait for each other in no circle."""
         described = self._described(ready)
         described.sort(key=lambda pair: pair[0].sha256)
         now = datetime.now(UTC)
         rows = [{**row.message, "run": arrival.run_id, "at": arrival.at or now} for row, arrival in described]
-        pipeline.send(sql.ADD_MESSAGES_OF_RUNS, rows=sql.rows(rows))
         participants = [entry for row, _ in described for entry in row.participants]
-        if participants:
-            pipeline.send(sql.ADD_PARTICIPANTS, rows=sql.rows(participants))
         parts = sorted({(one.sha256, part) for one in ready for part in one.parts})
-        if parts:
-            pipeline.send(_ADD_PARTS, rows=sql.rows([{"m": message_uuid(sha256), "h": part.hex()} for sha256, part in parts]))
+        with self._begin() as connection, sql.Pipeline(connection) as pipeline:
+            added = pipeline.send(sql.ADD_MESSAGES_OF_RUNS, rows=sql.rows(rows))
+            if participants:
+                pipeline.send(sql.ADD_PARTICIPANTS, rows=sql.rows(participants))
+            if parts:
+                linked = [{"m": message_uuid(sha256), "h": part.hex()} for sha256, part in parts]
+                pipeline.send(_ADD_PARTS, rows=sql.rows(linked))
+            if objects and self._lost_packs is None:
+                pipeline.send(sql.ADD_OBJECTS, rows=sql.rows(objects), pack_id=pack_id)
+            elif objects:
+                pipeline.send(sql.ADD_OR_MOVE_OBJECTS, rows=sql.rows(objects), pack_id=pack_id, lost=self._lost_packs)
+            if self._lost_packs is not None:
+                self._outcome.added += [row.id for row in pipeline.fetch(added)]
 
     def _described(self, ready: Sequence[_Ready]) -> list[tuple[MessageRows, Arrival]]:
         held = [(one, (one.content, one.sha256, one.arrival.received_at)) for one in ready if isinstance(one.content, Memory)]
@@ -204,7 +232,7 @@ class StretchReader:
                 try:
                     found.append((describe(one.content, one.sha256, one.arrival.received_at), one.arrival))
                 except Damage as damage:
-                    self._outcome.damage.append(str(damage))
+                    tell(self._outcome.damage, damage)
         return found
 
 

@@ -1,84 +1,78 @@
 """What happened to the copies, again: the journal of the packs, in the order in which it was written.
 
-It runs beside the reading of the messages and follows it: Postgres adds copies while we are busy with the next frames.
+In a rebuild it runs beside the reading of the messages and follows it: Postgres adds copies while we are busy with the next
+frames. An adoption replays into a database that is in use, when all messages are there.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import Connection
 
 from archiver.models.ids import message_uuid, uuid7
 from archiver.services import batch_sql as sql
-from archiver.services.rebuild_stretch import HURRY
+from archiver.services.burial import Burial
+from archiver.services.journal_entries import Entry, JournalEntries
+from archiver.services.origins import add_origin
+from archiver.services.provider_keys import version_key
 from archiver.services.snapshot import restore_config
 from archiver.store.frames import Kind
-from archiver.store.journal import Changes, Occurrences, Origin, Stamp, Tombstones
+from archiver.store.journal import Changes, Occurrences, Origin, Tombstones
 from archiver.store.pack import Place
 
-_ADD_SOURCE = text("""
-    INSERT INTO ingestion_sources (id, kind, name, status, status_message)
-    VALUES (:id, :kind, :name, 'paused', 'Rebuilt from the packs: enter its credentials again, then resume it.')
-    ON CONFLICT (id) DO NOTHING""")
-_SOURCE_NAME = text("SELECT 1 FROM ingestion_sources WHERE lower(name) = lower(:name) AND id <> :id AND removed_at IS NULL")
-_ADD_MAILBOX = text("""
-    INSERT INTO mailboxes (id, source_id, address, display_name, provider_id)
-    VALUES (:id, :source_id, :address, :display_name, :provider_id) ON CONFLICT DO NOTHING""")
 _ADD_COPIES = """
     INSERT INTO message_copies (id, message_id, mailbox_id, provider_key, folder, flags, labels, received_at, run_id,
         created_at)
     SELECT i, x.m, %(mailbox_id)s, k, f, g, l, r, %(run_id)s, %(at)s
     FROM json_to_recordset(%(rows)s::json) AS x(i uuid, m uuid, k text, f text, g text[], l text[], r timestamptz)
     JOIN messages ON messages.id = x.m
-    ON CONFLICT (mailbox_id, provider_key) DO NOTHING RETURNING message_id"""
+    ON CONFLICT (mailbox_id, provider_key) DO NOTHING RETURNING provider_key"""
 _MISSING = """
     SELECT m, k FROM json_to_recordset(%(rows)s::json) AS x(m uuid, k text)
     WHERE NOT EXISTS (SELECT 1 FROM messages WHERE messages.id = x.m)"""
-# A copy whose message was compacted away has no row yet: without one, the next sync would bring it back.
-_BURY = """
-    INSERT INTO message_copies (id, mailbox_id, provider_key, folder, flags, labels, received_at, created_at, deleted_at,
-        deleted_reason)
-    SELECT i, m, k, coalesce(f, ''), coalesce(g, '{}'), coalesce(l, '{}'), r, %(at)s, %(at)s, %(reason)s
-    FROM json_to_recordset(%(rows)s::json) AS x(i uuid, m uuid, k text, f text, g text[], l text[], r timestamptz)
-    JOIN mailboxes ON mailboxes.id = m
-    ON CONFLICT (mailbox_id, provider_key) DO UPDATE
-    SET deleted_at = coalesce(message_copies.deleted_at, excluded.deleted_at), deleted_reason = excluded.deleted_reason
-    RETURNING 1"""
+_FIND_COPIES = """
+    SELECT c.id, c.provider_key, coalesce(m.sha256, c.deleted_sha256) AS sha256
+    FROM json_to_recordset(%(rows)s::json) AS x(k text)
+    JOIN message_copies c ON c.mailbox_id = %(mailbox_id)s AND c.provider_key = x.k
+    LEFT JOIN messages m ON m.id = c.message_id"""
+IN_MAILBOX = """
+    SELECT x.h FROM json_to_recordset(%(rows)s::json) AS x(m uuid, h text) WHERE EXISTS (
+        SELECT 1 FROM message_copies c WHERE c.mailbox_id = %(mailbox_id)s AND c.message_id = x.m) OR EXISTS (
+        SELECT 1 FROM message_copies c WHERE c.mailbox_id = %(mailbox_id)s AND c.deleted_sha256 = decode(x.h, 'hex'))"""
+_MAKE_WAY = """
+    UPDATE message_copies SET provider_key = %(key)s WHERE id = %(id)s AND NOT EXISTS (
+        SELECT 1 FROM message_copies WHERE mailbox_id = %(mailbox_id)s AND provider_key = %(key)s) RETURNING 1"""
 
 
 @dataclass(slots=True)
-class Rebuilt:
+class Replayed:
     packs: int = 0
     messages: int = 0
     copies: int = 0
     deleted_copies: int = 0
     lost_copies: int = 0
     """Copies whose message is in no pack any more."""
+    unfinished_copies: int = 0
+    """Copies of batches that were never written to their end, and never counted."""
+    found: int = 0
+    """Messages that no readable journal frame tells a mailbox of, kept in one of their own."""
+    conflicts: int = 0
+    """Other bytes under the same key, such as those of a batch that was rolled back and came again: both are kept."""
+    unconfirmed: list[str] = field(default_factory=list)
+    """Deletions that were intended and never committed: they are not carried out."""
     damage: list[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A journal frame, and where it stands among the others."""
+Begin = Callable[[], AbstractContextManager[Connection]]
+"""A transaction for a step, or the one that all steps share."""
 
-    stamp: Stamp
-    at: datetime
-    kind: Kind
-    place: Place
-
-    @property
-    def order(self) -> tuple[Stamp, datetime, UUID, int]:
-        return self.stamp, self.at, self.place.pack_id, self.place.offset
-
-
-Decode = Callable[[Place, Kind], Any]
-"""A journal frame, decoded; None if it is damaged."""
+Row = dict[str, Any]
 
 
 class Stopped(Exception):
@@ -121,51 +115,49 @@ class Reading:
 
 
 class Replay:
-    def __init__(self, engine: Engine, journal: list[Entry], decode: Decode, reading: Reading, result: Rebuilt) -> None:
-        self.engine = engine
-        self.journal = sorted(journal, key=lambda entry: entry.order)
-        self.decode = decode
+    def __init__(
+        self, begin: Begin, journal: JournalEntries, reading: Reading, result: Replayed, *, is_rebuild: bool = True
+    ) -> None:
+        self.begin = begin
+        self.journal = journal
+        self.entries = journal.in_order()
         self.reading = reading
         self.result = result
+        self.is_rebuild = is_rebuild
+        self.damaged: Collection[UUID] = ()
+        """Packs in which frames are missing."""
         self.mailboxes: set[UUID] = set()
-        self.buried: set[tuple[UUID, UUID]] = set()
-        """Mailbox and message of each deleted copy."""
-        self.graves: dict[tuple[UUID, str], dict[str, Any]] = {}
-        """What is known of deleted copies whose message is gone."""
+        self.burial = Burial(self._read_tombstones())
 
     def run(self) -> None:
-        tombstones = self._read_tombstones()
         self._config()
-        for entry in self.journal:
+        for entry in self.entries:
             if entry.kind not in (Kind.OCCURRENCE, Kind.COPY_CHANGE):
                 continue
-            self.reading.wait_for(entry.place)
-            decoded = self.decode(entry.place, entry.kind)
+            self.reading.wait_for(entry.places[-1])
+            decoded = self.journal.decode(entry)
             if isinstance(decoded, Occurrences):
-                self._copies(decoded)
-            elif isinstance(decoded, Changes):
+                self._copies(entry, decoded)
+            elif isinstance(decoded, Changes) and entry.is_new:
                 self._changes(decoded)
         self.reading.wait_for_all()
-        for buried in tombstones:
-            self._bury(buried)
+        with self.begin() as connection:
+            self.result.deleted_copies += self.burial.carry_out(connection)
+
+    def _read_tombstones(self) -> list[Tombstones]:
+        kinds = (Kind.TOMBSTONE, Kind.TOMBSTONE_CONFIRMED)
+        decoded = (self.journal.decode(entry) for entry in self.entries if entry.kind in kinds)
+        return [one for one in decoded if one is not None]
 
     def _config(self) -> None:
         """First of all, as it knows the names and settings of today."""
-        newest = next((entry for entry in reversed(self.journal) if entry.kind is Kind.CONFIG), None)
-        config = self.decode(newest.place, Kind.CONFIG) if newest else None
+        newest = next((entry for entry in reversed(self.entries) if entry.kind is Kind.CONFIG and entry.is_new), None)
+        config = self.journal.decode(newest) if newest else None
         if config is not None:
-            with self.engine.begin() as connection:
+            with self.begin() as connection:
                 restore_config(connection, config)
 
-    def _read_tombstones(self) -> list[Tombstones]:
-        entries_ = [entry for entry in self.journal if entry.kind is Kind.TOMBSTONE]
-        found = [item for item in (self.decode(entry.place, entry.kind) for entry in entries_) if item is not None]
-        for buried in found:
-            for mailbox_id, _, sha256 in buried.copies:
-                self.buried.add((mailbox_id, message_uuid(sha256)))
-        return found
-
-    def _copies(self, batch: Occurrences) -> None:
+    def _copies(self, entry: Entry, batch: Occurrences) -> None:
         rows = [
             {
                 "i": uuid7(),
@@ -175,28 +167,69 @@ class Replay:
                 "g": copy.flags,
                 "l": copy.labels,
                 "r": copy.received_at,
+                "h": copy.sha256.hex(),
             }
             for copy in sorted(batch.copies, key=lambda copy: copy.provider_key)
         ]
-        missing = self._add_copies(batch, rows)
+        missing = self._add_copies(entry, batch, rows)
         if missing and self.reading.wait_for_all():  # they may lie in a pack that was not read yet
-            missing = self._add_copies(batch, rows)
-        mailbox_id = batch.origin.mailbox_id
+            missing = self._add_copies(entry, batch, missing)
         for row in missing:
-            if (mailbox_id, row.m) not in self.buried:
+            if self.burial.holds(batch.origin.mailbox_id, row["m"]):
+                self.burial.remember(batch.origin.mailbox_id, row)
+            elif entry.is_new and (entry.is_finished or any(place.pack_id in self.damaged for place in entry.places)):
                 self.result.lost_copies += 1
             else:
-                self.graves[mailbox_id, row.k] = next(item for item in rows if item["k"] == row.k)
+                self.result.unfinished_copies += 1
 
-    def _add_copies(self, batch: Occurrences, rows: list[dict[str, Any]]) -> list[Any]:
+    def _add_copies(self, entry: Entry, batch: Occurrences, rows: list[Row]) -> list[Row]:
         """Those whose message is not there."""
-        with self.engine.begin() as connection:
-            connection.execute(HURRY)
+        with self.begin() as connection:
             mailbox_id = self._add_origin(connection, batch.origin)
             with sql.Pipeline(connection, mailbox_id=mailbox_id, run_id=batch.run_id, at=batch.at) as pipeline:
-                added = pipeline.ask(_ADD_COPIES, rows=sql.rows(rows))
-                self.result.copies += len(added)
-                return pipeline.ask(_MISSING, rows=sql.rows(rows)) if len(added) < len(rows) else []
+                if not entry.is_new:
+                    known = {row.h for row in pipeline.ask(IN_MAILBOX, rows=sql.rows(rows))}
+                    rows = [row for row in rows if row["h"] not in known]
+                if not self.is_rebuild:
+                    rows = self._not_deleted(pipeline, rows)
+                return self._insert(pipeline, rows)
+
+    def _insert(self, pipeline: sql.Pipeline, rows: list[Row]) -> list[Row]:
+        added = {row.provider_key for row in pipeline.ask(_ADD_COPIES, rows=sql.rows(rows))}
+        self.result.copies += len(added)
+        left = [row for row in rows if row["k"] not in added]
+        if not left:
+            return []
+        missing = {row.k for row in pipeline.ask(_MISSING, rows=sql.rows(left))}
+        self._settle(pipeline, [row for row in left if row["k"] not in missing])
+        return [row for row in left if row["k"] in missing]
+
+    def _not_deleted(self, pipeline: sql.Pipeline, rows: list[Row]) -> list[Row]:
+        """What the database knows to be deleted in this mailbox stays so under these keys, too."""
+        hashes = sql.hashes(bytes.fromhex(row["h"]) for row in rows)
+        reasons = {row.deleted_sha256.hex(): row.deleted_reason for row in pipeline.ask(sql.FIND_DELETED, hashes=hashes)}
+        dead = [{**row, "w": reasons[row["h"]]} for row in rows if row["h"] in reasons]
+        if dead:
+            self.result.deleted_copies += len(pipeline.ask(sql.ADD_DELETED_COPIES, rows=sql.rows(dead)))
+        return [row for row in rows if row["h"] not in reasons]
+
+    def _settle(self, pipeline: sql.Pipeline, rows: list[Row]) -> None:
+        """Keys that are taken: by the same bytes, which is nothing new, or by others. Then both are kept, as in ingestion.
+
+        In a rebuild the later one gets the key: it was free when that was archived, so that the earlier batch never counted.
+        In a database that is in use, what it knows keeps its key.
+        """
+        taken = {row.provider_key: row for row in pipeline.ask(_FIND_COPIES, rows=sql.rows(rows))}
+        for row in rows:
+            holder = taken[row["k"]]
+            if holder.sha256 is None or holder.sha256.hex() == row["h"]:
+                continue
+            self.result.conflicts += 1
+            freed = None
+            if self.is_rebuild:
+                freed = pipeline.ask(_MAKE_WAY, id=holder.id, key=version_key(row["k"], bytes(holder.sha256)))
+            key = row["k"] if freed else version_key(row["k"], bytes.fromhex(row["h"]))
+            self.result.copies += len(pipeline.ask(_ADD_COPIES, rows=sql.rows([{**row, "k": key}])))
 
     def _changes(self, batch: Changes) -> None:
         rows = [
@@ -210,39 +243,13 @@ class Replay:
             }
             for change in batch.changes
         ]
-        with self.engine.begin() as connection:
+        self.burial.change(batch.origin.mailbox_id, batch.changes)
+        with self.begin() as connection:
             mailbox_id = self._add_origin(connection, batch.origin)
             sql.run(connection, sql.CHANGE_COPIES, rows=sql.rows(rows), mailbox_id=mailbox_id, at=batch.at)
 
     def _add_origin(self, connection: Connection, origin: Origin) -> UUID:
         if origin.mailbox_id not in self.mailboxes:
-            _add_origin(connection, origin)
+            add_origin(connection, origin)
             self.mailboxes.add(origin.mailbox_id)
         return origin.mailbox_id
-
-    def _bury(self, buried: Tombstones) -> None:
-        rows = [
-            {**self.graves.get((mailbox_id, key), {}), "i": uuid7(), "m": mailbox_id, "k": key}
-            for mailbox_id, key, _ in sorted(buried.copies)
-        ]
-        with self.engine.begin() as connection:
-            done = sql.run(connection, _BURY, rows=sql.rows(rows), at=buried.at, reason=buried.reason)
-        self.result.deleted_copies += len(done)
-
-
-def _add_origin(connection: Connection, origin: Origin) -> None:
-    """Ids are those of before; a name that is taken gets the end of the id behind it."""
-    name = origin.source_name
-    if connection.execute(_SOURCE_NAME, {"name": name, "id": origin.source_id}).one_or_none():
-        name = f"{name} ({str(origin.source_id)[-12:]})"
-    connection.execute(_ADD_SOURCE, {"id": origin.source_id, "kind": origin.source_kind, "name": name})
-    connection.execute(
-        _ADD_MAILBOX,
-        {
-            "id": origin.mailbox_id,
-            "source_id": origin.source_id,
-            "address": origin.address,
-            "display_name": origin.display_name,
-            "provider_id": origin.provider_id,
-        },
-    )

@@ -11,6 +11,7 @@ from sqlalchemy import Connection, Engine, text
 
 from archiver.services import batch_sql
 from archiver.services.archive_state import next_stamp
+from archiver.services.origins import WITHOUT_CREDENTIALS
 from archiver.store.archive import Archive
 from archiver.store.journal import Config
 
@@ -20,6 +21,8 @@ _COLUMNS = {  # in the order in which they can be inserted
     "mailboxes": "id, source_id, address, display_name, provider_id, created_at, gone_at",
     "grants": "id, user_id, mailbox_id, address_pattern, source_id, created_at",
 }
+
+_PAUSE = text("UPDATE ingestion_sources SET status = 'paused', status_message = :why WHERE id = ANY(:ids)")
 
 
 def save_config(engine: Engine, archive: Archive) -> None:
@@ -41,13 +44,11 @@ def restore_config(connection: Connection, config: Config) -> None:
     """Adds what is not there yet. Sources come back paused, as they have no credentials."""
     for table, columns in _COLUMNS.items():
         rows = batch_sql.rows(config.tables.get(table, []))
-        batch_sql.run(
+        added = batch_sql.run(
             connection,
             f"INSERT INTO {table} ({columns}) SELECT {columns} FROM jsonb_populate_recordset(NULL::{table}, %(rows)s::jsonb)"  # noqa: S608
-            " ON CONFLICT DO NOTHING",
+            " ON CONFLICT DO NOTHING RETURNING id",
             rows=rows,
         )
-    connection.execute(
-        text("UPDATE ingestion_sources SET status = 'paused', status_message = :why WHERE credentials IS NULL"),
-        {"why": "Rebuilt from the packs: enter its credentials again, then resume it."},
-    )
+        if table == "ingestion_sources":
+            connection.execute(_PAUSE, {"ids": [row.id for row in added], "why": WITHOUT_CREDENTIALS})

@@ -167,8 +167,8 @@ class Changes:
 class Tombstones:
     """Copies that were deleted for good, by whom and why.
 
-    Written twice: as an intention before the deletion is committed, and confirmed after that. Only the confirmed one counts:
-    a deletion that was rolled back has none. Those of version 1 were written once, and count.
+    Written twice: as an intention before the deletion is committed, and confirmed after that. Only if it is confirmed it
+    counts, which a deletion that was rolled back never is. Those of version 1 were written once, and count.
     """
 
     at: datetime
@@ -185,6 +185,10 @@ class Tombstones:
         kind = Kind.TOMBSTONE_CONFIRMED if self.is_confirmed and self.id else Kind.TOMBSTONE
         content = {"id": str(self.id) if self.id else None, "reason": self.reason, "actor": self.actor, "copies": copies}
         return _record(kind, self.at, self.stamp, content)
+
+    def mark(self) -> Tombstones:
+        """Says once more, in few bytes, that the deletion of this id is confirmed: one damaged frame brings nothing back."""
+        return replace(self, copies=(), is_confirmed=True)
 
     @classmethod
     def decode(cls, content: bytes) -> Tombstones:

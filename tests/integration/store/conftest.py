@@ -96,14 +96,17 @@ def world(engine: Engine, tmp_path: Path) -> Iterator[World]:
 
 @pytest.fixture
 def new_world(postgres: Any, tmp_path: Path) -> Iterator[Callable[..., World]]:
-    """More worlds, each with a database of its own; `empty`: without a source."""
+    """More worlds, each with a database of its own; `empty`: without a source; `copy_of`: as that of another is now."""
     from tests.conftest import _create_database
 
     made: list[World] = []
 
-    def make(*, empty: bool = False, folder: Path | None = None) -> World:
+    def make(*, empty: bool = False, folder: Path | None = None, copy_of: World | None = None) -> World:
         name = f"t_{uuid7().hex}"
-        _create_database(postgres, name, "template")
+        if copy_of is not None:
+            copy_of.engine.dispose()  # a database that is copied must not be in use
+            empty = True
+        _create_database(postgres, name, str(copy_of.engine.url.database) if copy_of else "template")
         engine = make_engine(postgres.url(name), "test")
         if not empty:
             set_up(engine)

@@ -1,0 +1,119 @@
+"""The journal frames of some packs, each once, in the order in which they were written."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from archiver.store.archive import Archive
+from archiver.store.errors import Damage
+from archiver.store.frames import Kind
+from archiver.store.journal import BEFORE_STAMPS, Changes, Config, Occurrences, Stamp, Tombstones, order_of
+from archiver.store.pack import IndexEntry, Place
+
+_DECODERS: dict[int, Callable[[bytes], Any]] = {
+    Kind.OCCURRENCE: Occurrences.decode,
+    Kind.COPY_CHANGE: Changes.decode,
+    Kind.TOMBSTONE: Tombstones.decode,
+    Kind.TOMBSTONE_CONFIRMED: Tombstones.decode_confirmed,
+    Kind.CONFIG: Config.decode,
+}
+JOURNAL_KINDS = frozenset(_DECODERS)
+
+
+@dataclass(slots=True)
+class Entry:
+    """A journal frame: where it stands among the others, and all places where it was met."""
+
+    stamp: Stamp
+    at: datetime
+    kind: Kind
+    places: list[Place]
+    is_new: bool = True
+    """False: the database that it is replayed into was further already. The transaction that wrote it was rolled back, or its
+    effects are known."""
+
+    @property
+    def order(self) -> tuple[Stamp, datetime, UUID, int]:
+        last = self.places[-1]
+        return self.stamp, self.at, last.pack_id, last.offset
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the batch was written to its end, where its journal stands a second time."""
+        packs = [place.pack_id for place in self.places]
+        return self.stamp == BEFORE_STAMPS or len(set(packs)) < len(packs)
+
+
+class JournalEntries:
+    """What is read here is decoded again when its turn comes: a journal does not fit into memory, places do."""
+
+    def __init__(self, archive: Archive, damage: list[str], since: Stamp | None = None) -> None:
+        """`since`: what the database has reached that they are replayed into, unless it is empty."""
+        self.damage = damage
+        self._archive = archive
+        self._since = since
+        self._found: dict[tuple[int, bytes], Entry] = {}
+
+    def read(self, pack_id: UUID, listed: Iterable[IndexEntry]) -> None:
+        for entry in listed:
+            if entry.kind in JOURNAL_KINDS:
+                try:
+                    self._add(Place(pack_id, entry.offset, entry.length), Kind(entry.kind))
+                except Damage as damage:
+                    tell(self.damage, damage)
+
+    def _add(self, place: Place, kind: Kind) -> None:
+        frame = self._archive.frames.open(place)
+        known = self._found.get((kind, frame.sha256))
+        if known is not None:
+            known.places.append(place)
+            return
+        stamp, at = order_of(frame.bytes())
+        is_new = self._since is None or stamp > self._since
+        self._found[kind, frame.sha256] = Entry(stamp, at, kind, [place], is_new)
+
+    def in_order(self) -> list[Entry]:
+        return sorted(self._found.values(), key=lambda entry: entry.order)
+
+    @property
+    def newest(self) -> Stamp:
+        """The highest generation, and the highest number of all."""
+        stamps = [entry.stamp for entry in self._found.values()] or [BEFORE_STAMPS]
+        return Stamp(max(stamp.generation for stamp in stamps), max(stamp.number for stamp in stamps))
+
+    def occurrences(self) -> dict[UUID, list[Place]]:
+        """In each pack, one place for each."""
+        found: dict[UUID, list[Place]] = defaultdict(list)
+        for entry in self.in_order():
+            if entry.kind is Kind.OCCURRENCE:
+                for pack_id, place in {place.pack_id: place for place in entry.places}.items():
+                    found[pack_id].append(place)
+        return found
+
+    def decoded_occurrences(self, pack_id: UUID) -> Iterator[tuple[Entry, Occurrences]]:
+        """Those that stand in this pack."""
+        for entry in self._found.values():
+            if entry.kind is Kind.OCCURRENCE and any(place.pack_id == pack_id for place in entry.places):
+                batch = self.decode(entry)
+                if batch is not None:
+                    yield entry, batch
+
+    def decode(self, entry: Entry) -> Any:
+        """From any of its places; None if all are damaged by now."""
+        for place in entry.places:
+            try:
+                return _DECODERS[entry.kind](self._archive.frames.open(place).bytes())
+            except Damage as damage:
+                tell(self.damage, damage)
+        return None
+
+
+def tell(told: list[str], damage: Damage) -> None:
+    """Once, however many come across it."""
+    if str(damage) not in told:
+        told.append(str(damage))

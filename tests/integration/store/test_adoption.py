@@ -1,0 +1,212 @@
+"""A database that is behind its packs takes in what it does not know, and only that."""
+
+import hashlib
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import text
+
+from archiver.services.adopt import adopt
+from archiver.services.archive_state import last_stamp
+from archiver.services.compact import compact
+from archiver.services.delete import delete_mailbox_mail, delete_message
+from archiver.services.found_mail import FOUND_MAILBOX
+from archiver.services.ingest import BatchResult
+from archiver.services.rebuild import rebuild
+from archiver.services.verify import verify
+from archiver.store.content import Memory
+from archiver.store.encoder import Record
+from archiver.store.frames import Kind
+from archiver.store.journal import Stamp
+from connectors.base import Batch, ChangeKind, CopyChange, RawMessage
+from tests.integration.store.conftest import SECOND, World
+from tests.integration.store.test_care import fill, id_of, messages_of, read_all
+from tests.store_world import mail
+
+NOW = timedelta(0)
+
+
+class Aborted(Exception):
+    pass
+
+
+def abort(connection: object, result: BatchResult) -> None:
+    raise Aborted
+
+
+def store_and_abort(world: World, batch: Batch) -> None:
+    """The bytes are on disk, the transaction is rolled back."""
+    with pytest.raises(Aborted):
+        world.open().store_batch(world.origin(), batch, also=abort)
+    world.archive.close()
+
+
+def go_on(world: World) -> None:
+    """What happens after the older state of the database was saved."""
+    ingest = world.open()
+    ingest.store_batch(world.origin(), Batch(messages_of(80, 81, 85)))
+    ingest.store_batch(world.origin(SECOND), Batch(messages_of(81, 82)))
+    changes = (CopyChange(ChangeKind.MOVED, "k5", folder="New", new_provider_key="New5"), CopyChange(ChangeKind.GONE, "k80"))
+    ingest.store_batch(world.origin(), Batch(changes=changes))
+    delete_message(world.engine, world.archive, id_of(6), "later")
+    delete_message(world.engine, world.archive, id_of(82), "later, too")
+
+
+@pytest.mark.parametrize("limit", [20_000, 256 << 20])
+def test_a_database_that_was_rolled_back_is_as_it_was(world: World, new_world: Callable[..., World], limit: int) -> None:
+    world.limit_bytes = limit
+    fill(world)
+    older = new_world(copy_of=world, folder=world.folder)
+    go_on(world)
+    expected = world.content()
+    with world.engine.connect() as connection:
+        newest = last_stamp(connection)
+    world.close()
+    older.open()
+    done = adopt(older.engine, older.archive, rest_seconds=0)
+    assert (done.damage, done.lost_copies, done.conflicts, done.found, done.unconfirmed) == ([], 0, 0, 0, [])
+    assert older.content() == expected
+    assert read_all(older) == len(expected["messages"])
+    assert verify(older.engine, older.archive, full=True).problems == []
+    with older.engine.connect() as connection:
+        assert last_stamp(connection) == Stamp(newest.generation + 1, newest.number)
+    again = adopt(older.engine, older.archive, rest_seconds=0)
+    assert again.is_empty
+    with older.engine.connect() as connection:
+        assert last_stamp(connection).generation == newest.generation + 1
+    assert older.open().store_batch(older.origin(), Batch(messages_of(6))).left_out == 1
+
+
+def test_what_a_later_compaction_has_moved_is_found_again(world: World, new_world: Callable[..., World]) -> None:
+    world.limit_bytes = 30_000
+    fill(world)
+    older = new_world(copy_of=world, folder=world.folder)
+    go_on(world)
+    scratch = world.folder.parent / "scratch"
+    compact(world.engine, world.archive, scratch, keep_retired=NOW, rest_seconds=0)
+    compact(world.engine, world.archive, scratch, keep_retired=NOW, rest_seconds=0)
+    expected = world.content()
+    world.close()
+    older.open()
+    assert verify(older.engine, older.archive).problems != []
+    assert adopt(older.engine, older.archive, rest_seconds=0).damage == []
+    assert older.content() == expected
+    assert read_all(older) == len(expected["messages"])
+
+
+def test_an_adoption_that_is_killed_has_changed_nothing(
+    world: World, new_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(world)
+    older = new_world(copy_of=world, folder=world.folder)
+    go_on(world)
+    expected = world.content()
+    world.close()
+    older.open()
+    before = older.content()
+    for step in ("drop_unused", "keep_found", "pack_row", "rise_above"):
+        with monkeypatch.context() as patched:
+            patched.setattr(f"archiver.services.adopt.{step}", lambda *_: (_ for _ in ()).throw(Aborted))
+            with pytest.raises(Aborted):
+                adopt(older.engine, older.archive, rest_seconds=0)
+        assert older.content() == before
+    adopt(older.engine, older.archive, rest_seconds=0)
+    assert older.content() == expected
+
+
+def test_a_batch_that_was_rolled_back_and_came_again_adds_nothing(world: World) -> None:
+    batch = Batch(messages_of(1, 2, 5))
+    store_and_abort(world, batch)
+    ingest = world.open()
+    ingest.store_batch(world.origin(), batch)
+    ingest.store_batch(world.origin(), Batch(changes=(CopyChange(ChangeKind.MOVED, "k1", "Old", new_provider_key="Old1"),)))
+    before = world.content()
+    packs = list(world.archive.backend.packs())
+    done = adopt(world.engine, world.archive, pack_ids=packs, rest_seconds=0)
+    assert (done.messages, done.copies, done.conflicts, done.damage) == (0, 0, 0, [])
+    assert world.content() == before
+
+
+def test_a_batch_that_was_rolled_back_and_passed_by_others_is_taken_in(world: World) -> None:
+    store_and_abort(world, Batch(messages_of(1, 5)))
+    world.open().store_batch(world.origin(), Batch(messages_of(2)))
+    (pack_id,) = world.archive.backend.packs()
+    assert adopt(world.engine, world.archive, rest_seconds=0).is_empty, "later batches have passed it"
+    done = adopt(world.engine, world.archive, pack_ids=[pack_id], rest_seconds=0)
+    assert (done.messages, done.copies, done.damage) == (2, 2, [])
+    assert read_all(world) == 3
+    assert adopt(world.engine, world.archive, pack_ids=[pack_id], rest_seconds=0).is_empty
+
+
+def test_committed_bytes_keep_their_key(world: World, new_world: Callable[..., World]) -> None:
+    store_and_abort(world, Batch((RawMessage("k", mail(1)), RawMessage("same", mail(3)))))
+    world.open().store_batch(world.origin(), Batch((RawMessage("k", mail(2)), RawMessage("same", mail(3)))))
+    committed = world.value("SELECT message_id FROM message_copies WHERE provider_key = 'k'")
+    packs = list(world.archive.backend.packs())
+    done = adopt(world.engine, world.archive, pack_ids=packs, rest_seconds=0)
+    assert (done.messages, done.copies, done.conflicts) == (1, 1, 1)
+    assert world.value("SELECT message_id FROM message_copies WHERE provider_key = 'k'") == committed
+    assert read_all(world) == 3
+    expected = world.content()
+    world.close()
+    rebuilt = new_world(empty=True, folder=world.folder)
+    rebuilt.open()
+    assert rebuild(rebuilt.engine, rebuilt.archive).conflicts == 1
+    assert rebuilt.content()["copies"] == expected["copies"]
+
+
+def test_what_was_deleted_is_not_taken_in_from_packs_that_are_unknown(world: World) -> None:
+    """A compaction that was killed leaves a pack that nobody knows, with everything in it."""
+    world.limit_bytes = 30_000
+    fill(world)
+    before = world.content()
+    for name in ("packs", "objects"):
+        world.rows(f"SELECT 1 FROM {name}")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("archiver.services.compact._repoint", lambda *_: (_ for _ in ()).throw(Aborted))
+        with pytest.raises(Aborted):
+            compact(world.engine, world.archive, world.folder.parent / "scratch", everything=True, rest_seconds=0)
+    delete_mailbox_mail(world.engine, world.archive, SECOND, "left")
+    before = world.content()
+    done = adopt(world.engine, world.archive, rest_seconds=0)
+    assert (done.packs, done.messages, done.copies, done.found) == (1, 0, 0, 0)
+    assert world.content() == before
+    assert verify(world.engine, world.archive, full=True).problems == []
+
+
+def test_a_message_that_nothing_tells_of_is_kept(world: World) -> None:
+    fill(world)
+    lonely = mail(500)
+    world.archive.append([Record(Kind.MESSAGE, hashlib.sha256(lonely).digest(), Memory(lonely))])
+    done = adopt(world.engine, world.archive, rest_seconds=0)
+    assert (done.found, done.messages) == (1, 1)
+    assert world.value("SELECT count(*) FROM message_copies WHERE mailbox_id = :m", m=FOUND_MAILBOX) == 1
+    assert world.value("SELECT address FROM mailboxes WHERE id = :m", m=FOUND_MAILBOX) == "found in the store"
+    read_all(world)
+    delete_mailbox_mail(world.engine, world.archive, FOUND_MAILBOX, "not wanted")
+    packs = list(world.archive.backend.packs())
+    assert adopt(world.engine, world.archive, pack_ids=packs, rest_seconds=0).found == 0
+
+
+def test_a_pack_that_somebody_writes_to_is_left_for_the_next_time(world: World, new_world: Callable[..., World]) -> None:
+    fill(world)
+    older = new_world(copy_of=world, folder=world.folder)
+    go_on(world)
+    older.open()
+    done = adopt(older.engine, older.archive, rest_seconds=0)  # the writer of `world` is open
+    assert (done.is_empty, done.in_use) == (True, 1)
+    world.archive.close()
+    assert adopt(older.engine, older.archive, rest_seconds=600).in_use == 1
+    assert not adopt(older.engine, older.archive, rest_seconds=0).is_empty
+
+
+def test_deletions_of_an_older_version_are_learned_from_the_packs(world: World) -> None:
+    fill(world)
+    with world.engine.begin() as connection:
+        connection.execute(text("UPDATE message_copies SET deleted_sha256 = NULL"))
+        connection.execute(text("UPDATE archive_state SET knows_deletions = false"))
+    adopt(world.engine, world.archive, rest_seconds=0)
+    assert world.value("SELECT count(*) FROM message_copies WHERE deleted_at IS NOT NULL AND deleted_sha256 IS NULL") == 0
+    moved = RawMessage("moved", messages_of(4)[0].data)
+    assert world.open().store_batch(world.origin(), Batch((moved,))).left_out == 1
