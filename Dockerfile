@@ -1,15 +1,18 @@
 # One image for web, workers and migrate; compose.yaml says which part a container plays.
-FROM python:3.11-slim-bookworm AS build
+# By digest: docker build --build-arg PYTHON_IMAGE=python:3.11-slim-bookworm@sha256:… (SECURITY.md says how to find it).
+ARG PYTHON_IMAGE=python:3.11-slim-bookworm
+FROM ${PYTHON_IMAGE} AS build
 WORKDIR /src
 RUN python -m venv /opt/archiver
-COPY pyproject.toml constraints.txt README.md LICENSE ./
+COPY pyproject.toml requirements.lock README.md LICENSE ./
+RUN /opt/archiver/bin/pip install --no-cache-dir --disable-pip-version-check --require-hashes -r requirements.lock
 COPY archiver archiver
 COPY workers workers
 COPY connectors connectors
 COPY migrations migrations
-RUN /opt/archiver/bin/pip install --no-cache-dir --disable-pip-version-check -c constraints.txt .
+RUN /opt/archiver/bin/pip install --no-cache-dir --disable-pip-version-check --no-deps --no-build-isolation .
 
-FROM python:3.11-slim-bookworm
+FROM ${PYTHON_IMAGE}
 RUN useradd --system --uid 10001 --home-dir /data --shell /usr/sbin/nologin archiver \
     && install -d -o archiver -g archiver -m 0700 /data
 COPY --from=build /opt/archiver /opt/archiver

@@ -10,7 +10,7 @@ JOBS   ?= 2
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
 
-$(VENV)/.run: pyproject.toml constraints.txt scripts/setup
+$(VENV)/.run: pyproject.toml requirements.lock requirements-dev.lock scripts/setup
 	@PYTHON="$(PYTHON)" scripts/setup $(VENV) "."
 	@touch $@
 
