@@ -20,7 +20,10 @@ SPOOL_BYTES = 8 << 20
 """A message above this is spooled to disk."""
 
 Known = Callable[[Collection[str]], set[str]]
-"""checkDuplicate: which of these provider keys need not be fetched. Any number of keys; asks in bulk."""
+"""checkDuplicate: which of these provider keys need not be fetched. Any number of keys; asks in bulk.
+
+A key that ends with ␟ asks whether there is any message whose key begins with it.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from archiver.services import batch_sql as sql
 from archiver.services.archive_state import NEXT_STAMP
 from archiver.services.intake import Intake, Item, Prepared, effective_changes, prepare, read_batch, sort_items, version_keys
 from archiver.services.message_rows import describe_all
-from archiver.services.provider_keys import fit_key
+from archiver.services.provider_keys import SEPARATOR, fit_key
 from archiver.store.archive import Archive
 from archiver.store.backend import Written
 from archiver.store.encoder import Record
@@ -110,13 +110,15 @@ class Ingest:
     def known(self, mailbox_id: UUID, provider_keys: Collection[str]) -> set[str]:
         """checkDuplicate: those that need not be fetched: there is a copy, a deleted one, or a dead letter not yet due."""
         asked = {fit_key(key): key for key in provider_keys}
-        fitted = list(asked)
+        beginnings = [key for key in asked if key.endswith(SEPARATOR)]
+        whole = [key for key in asked if not key.endswith(SEPARATOR)]
         found: set[str] = set()
         with self._engine.connect() as connection:
-            for start in range(0, len(fitted), _KEYS_PER_QUERY):
-                keys = fitted[start : start + _KEYS_PER_QUERY]
-                rows = sql.run(connection, sql.KNOWN, mailbox_id=mailbox_id, keys=keys)
-                found.update(asked[row.provider_key] for row in rows)
+            for statement, keys in ((sql.KNOWN, whole), (sql.KNOWN_BEGINNINGS, beginnings)):
+                for start in range(0, len(keys), _KEYS_PER_QUERY):
+                    some = keys[start : start + _KEYS_PER_QUERY]
+                    rows = sql.run(connection, statement, mailbox_id=mailbox_id, keys=some)
+                    found.update(asked[row.provider_key] for row in rows)
         return found
 
     def _heartbeat(self, session_id: UUID) -> None:

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from typing import overload
 
 _MAX_BYTES = 1000
-_SEPARATOR = "\u241f"
-VERSION_MARK = f"{_SEPARATOR}version:"
+SEPARATOR = "\u241f"
+VERSION_MARK = f"{SEPARATOR}version:"
 """Between a key and the hash of other bytes that came under it."""
 
 
@@ -18,7 +18,7 @@ def fit_key(key: str) -> str:
     if len(encoded) <= _MAX_BYTES and "\0" not in key and not _has_escapes(key):
         return key
     head = encoded[: _MAX_BYTES - 100].decode("utf-8", "ignore").replace("\0", "\ufffd")
-    return f"{head}{_SEPARATOR}sha256:{hashlib.sha256(encoded).hexdigest()}"
+    return f"{head}{SEPARATOR}sha256:{hashlib.sha256(encoded).hexdigest()}"
 
 
 class FittedKeys(Sequence[str]):

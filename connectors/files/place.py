@@ -32,6 +32,14 @@ class Place:
     """The same, when this round began: what changes while it is read is read again in the next."""
     is_partial: bool = False
     """This round looks only at what changed."""
+    names: str = ""
+    """All files and their change times, as of the last round after which nothing was in doubt."""
+    next_names: str = ""
+    whole_at: int = 0
+    """When all names were last held against what is known, in seconds since 1970."""
+    next_whole_at: int = 0
+    is_whole: bool = False
+    """This round does that: whatever is older than `since` counts, too."""
 
 
 @dataclass(slots=True)
@@ -64,11 +72,11 @@ def as_json(value: Place | Tally) -> dict[str, Json]:
 
 
 def read(kind: type[T], state: Mapping[str, Json], key: str) -> T:
-    """The beginning, if there is no state, or none that we could use."""
+    """The beginning, if there is no state, or none that we could use. What an earlier release did not write has its default."""
     value, default = state.get(key), kind()
     if not isinstance(value, dict):
         return default
     for one in fields(kind):
-        if type(value.get(one.name)) is not type(getattr(default, one.name)):
+        if type(value.get(one.name, getattr(default, one.name))) is not type(getattr(default, one.name)):
             return default
-    return kind(**{one.name: value[one.name] for one in fields(kind)})
+    return kind(**{one.name: value[one.name] for one in fields(kind) if one.name in value})

@@ -23,7 +23,7 @@ from connectors.base import (
 )
 from connectors.files.detect import COMPRESSED, Detected, FileKind
 from connectors.files.found import Found, FoundMessage, Remark
-from connectors.files.names import shown
+from connectors.files.names import SEPARATOR, shown
 from connectors.files.opened import Changed, OpenFile
 from connectors.files.place import Place, Tally, as_json, read
 from connectors.files.reading import Reading
@@ -36,6 +36,7 @@ from connectors.files.watermark import change_time, is_news, look
 
 _DEEPEST = 4
 _MOST_FAILURES = 1000
+_NAMES_AT_ONCE = 1000
 _ARCHIVES = frozenset({FileKind.ZIP, FileKind.TAR, *COMPRESSED})
 
 
@@ -125,8 +126,16 @@ class Round:
         self.flags = _mh(directory, names)
         yield from self._files(directory, names)
         yield from self._flush(directory)
-        since, recent = self.place.next_since, self.place.next_recent
-        self.place = Place(self.turn, directory.identity, is_done=True, since=since, recent=recent)
+        done = self.place
+        self.place = Place(
+            self.turn,
+            directory.identity,
+            is_done=True,
+            since=done.next_since,
+            recent=done.next_recent,
+            names=done.next_names,
+            whole_at=done.next_whole_at,
+        )
         yield Batch(state=self._states(directory))
 
     def _begin(self, directory: Directory, names: list[str], stored: Place | None) -> bool:
@@ -135,27 +144,47 @@ class Round:
         if stored and not stored.is_done:
             return True
         if self.looks_again and not directory.depth:
-            seen = look(directory, names, self.place)
+            seen = look(directory, names, self.place, is_first=stored is None)
             if stored and not seen.has_news:
                 return False
             self.place.next_since, self.place.next_recent = seen.newest, seen.recent
+            self.place.next_names, self.place.next_whole_at = seen.names, seen.whole_at
+            self.place.is_whole = stored is not None and seen.is_whole
         self.place.is_done, self.place.is_partial = False, stored is not None
         return True
 
     def _files(self, directory: Directory, names: list[str]) -> Iterator[Batch]:
-        for name in names:
+        for name in self._unread(directory, names):
             text = shown(name)
-            if text < self.place.name:
-                continue
             is_same = text == self.place.name
-            if is_same and self.place.at < 0:
-                continue  # done before
-            if self.place.is_partial and not is_same and not is_news(self.place, change_time(directory, name)):
-                continue
             yield from self._file(directory, name, self.place.at if is_same else 0, self.place.file if is_same else "")
             self.place.name, self.place.at, self.place.file = text, -1, ""
             if self.group.is_full:
                 yield from self._flush(directory)
+
+    def _unread(self, directory: Directory, names: list[str]) -> Iterator[str]:
+        """From where we are on; in a round that is partial only what changed, or what may have."""
+        left = [name for name in names if shown(name) >= self.place.name and not self._is_done(shown(name))]
+        if not self.place.is_partial:
+            yield from left
+            return
+        for start in range(0, len(left), _NAMES_AT_ONCE):
+            some = left[start : start + _NAMES_AT_ONCE]
+            old = {name for name in some if shown(name) != self.place.name and not self._is_news(directory, name)}
+            passed = self._known_names(directory, old) if self.place.is_whole else old
+            yield from (name for name in some if name not in passed)
+
+    def _is_done(self, name: str) -> bool:
+        return name == self.place.name and self.place.at < 0
+
+    def _is_news(self, directory: Directory, name: str) -> bool:
+        return is_news(self.place, change_time(directory, name))
+
+    def _known_names(self, directory: Directory, names: Collection[str]) -> set[str]:
+        """Of a Maildir, whose files never change: those of which there is a message. Any other file is read to be compared."""
+        self.reading.alive()
+        asked = {f"{directory.key_path(name)}{SEPARATOR}": name for name in names if directory.is_maildir and "/" in name}
+        return {asked[key] for key in self.known(list(asked))} if asked else set()
 
     # --- a file
 

@@ -1,21 +1,32 @@
-"""Which files of a folder changed since the last round: by their change times, which nobody can set back."""
+"""Which files of a folder changed since the last round: by their change times, which nobody can set back but the clock.
+
+After the clock was set back, new files are older than the newest one that was seen. So it is noticed when anything at or below
+that time has come, changed or gone, and once a day such a folder is compared as a whole.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import time
 from dataclasses import dataclass
 
 from connectors.files.place import Place
 from connectors.files.tree import Directory
 
 _TICK_NS = 2_000_000_000
+_DAY_SECONDS = 86_400
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
     newest: int
     recent: str
+    names: str
+    """Of all files, to be compared in the next round."""
+    whole_at: int
     has_news: bool
+    is_whole: bool
+    """Something below the watermark is not as it was, and the last whole comparison was a day ago."""
 
 
 def change_time(directory: Directory, name: str) -> int:
@@ -26,12 +37,20 @@ def change_time(directory: Directory, name: str) -> int:
         return 0
 
 
-def look(directory: Directory, names: list[str], place: Place) -> Look:
-    """In one pass, remembering no more than one number and a hash."""
+def look(directory: Directory, names: list[str], place: Place, *, is_first: bool) -> Look:
+    """In one pass, remembering no more than two numbers and two hashes."""
     times = [change_time(directory, name) for name in names]
-    newest = max(times, default=0)
+    newest, now = max(times, default=0), int(time.time())
+    in_doubt = _digest(names, times, 0, place.since) != place.names
+    is_whole = in_doubt and not 0 <= now - place.whole_at < _DAY_SECONDS
+    has_news = newest > place.since or _digest(names, times, place.since - _TICK_NS, place.since) != place.recent
     return Look(
-        newest, _digest(names, times, newest), newest > place.since or _digest(names, times, place.since) != place.recent
+        newest,
+        _digest(names, times, newest - _TICK_NS, newest),
+        place.names if in_doubt and not is_whole and not is_first else _digest(names, times, 0, newest),
+        now if is_whole or is_first else place.whole_at,
+        has_news or is_whole,
+        is_whole,
     )
 
 
@@ -40,9 +59,9 @@ def is_news(place: Place, changed_at: int) -> bool:
     return changed_at >= place.since - _TICK_NS
 
 
-def _digest(names: list[str], times: list[int], until: int) -> str:
+def _digest(names: list[str], times: list[int], start: int, until: int) -> str:
     digest = hashlib.sha256()
     for name, at in zip(names, times, strict=True):
-        if until - _TICK_NS <= at <= until:
+        if start <= at <= until:
             digest.update(f"{name}:{at}\n".encode("utf-8", "surrogateescape"))
     return digest.hexdigest()[:16]

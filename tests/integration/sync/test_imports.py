@@ -397,3 +397,21 @@ def test_an_import_under_way_at_the_upgrade_finishes(tmp_path: Path, engine: Eng
     assert world.rows("SELECT session_id, outcome, number FROM imports") == [(session_id, None, 3)]
     world.drain()
     assert (world.copies, world.one("SELECT outcome FROM imports")) == (2, "success")
+
+
+def test_names_of_files_are_held_against_what_is_known(world: ImportWorld) -> None:
+    folder = world.place / "mail"
+    for name, number in (("a.eml", 1), ("b%_.eml", 2), ("ab.eml", 3)):
+        mailfiles.put(folder / name, mailfiles.message(number))
+    world.begin(folder)
+    world.drain()
+    mailbox_id = world.one("SELECT id FROM mailboxes")
+    mark = "\u241f"
+    asked = [f"{name}{mark}" for name in ("a.eml", "a", "a.em", "b%_.eml", "%", "bxx.eml", "ab.eml", "")]
+    (key,) = (row[0] for row in world.rows("SELECT provider_key FROM message_copies WHERE provider_key LIKE 'ab%'"))
+    assert world.work.ingest.known(mailbox_id, [*asked, key, f"{key}0"]) == {
+        f"a.eml{mark}",
+        f"b%_.eml{mark}",
+        f"ab.eml{mark}",
+        key,
+    }

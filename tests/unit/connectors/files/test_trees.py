@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections import Counter
+from collections.abc import Collection
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
@@ -15,7 +18,7 @@ from connectors.errors import Unavailable
 from connectors.files import FilesSettings
 from connectors.files.detect import FileKind, detect
 from connectors.files.header import read_marks
-from connectors.files.names import folder_of, maildir_folder
+from connectors.files.names import SEPARATOR, folder_of, maildir_folder
 from tests import mailfiles
 from tests.contract.subject import nothing
 from tests.unit.connectors.files.reader import ADDRESS, connector, fetched, imported
@@ -207,3 +210,86 @@ def test_a_tree_that_is_not_there_any_more_is_unavailable(tmp_path: Path) -> Non
 def test_settings_that_make_no_sense(values: dict[str, str]) -> None:
     with pytest.raises(ValidationError):
         FilesSettings.model_validate(values)
+
+
+class Looking:
+    """A source of files that is looked at again and again, with what an archive knows of it."""
+
+    def __init__(self, *paths: Path, scratch: Path) -> None:
+        self.paths, self.scratch = paths, scratch
+        self.state: dict[str, Any] = {}
+        self.keys: set[str] = set()
+        self.asked: list[str] = []
+
+    def known(self, asked: Collection[str]) -> set[str]:
+        self.asked += asked
+        beginnings = {f"{key.partition(SEPARATOR)[0]}{SEPARATOR}" for key in self.keys}
+        return (self.keys | beginnings) & set(asked)
+
+    def round(self) -> list[bytes]:
+        got = fetched(connector(*self.paths, scratch=self.scratch, model=FilesSettings), self.state, self.known)
+        self.keys |= {one.provider_key for one in got.messages}
+        self.state = {key: value for key, value in got.state.items() if value is not None}
+        return sorted(got.data)
+
+    def set_clock_back(self) -> None:
+        """As if everything so far had been seen while the clock was a day ahead."""
+        for directory in self.places():
+            directory["since"] += 86_400 * 10**9
+            directory["recent"] = hashlib.sha256().hexdigest()[:16]
+
+    def a_day_later(self) -> None:
+        for directory in self.places():
+            directory["whole_at"] -= 86_400
+
+    def places(self) -> list[dict[str, Any]]:
+        return [value for value in self.state.values() if "since" in value]
+
+
+def test_files_that_are_older_than_the_watermark_are_found_within_a_day(tmp_path: Path) -> None:
+    box = mailfiles.maildir(tmp_path / "Maildir", [mailfiles.message(number) for number in range(5)])
+    grown = mailfiles.put(tmp_path / "more" / "a.mbox", mailfiles.mbox([mailfiles.message(50)]))
+    looking = Looking(box, tmp_path / "more", scratch=tmp_path / "scratch")
+    assert len(looking.round()) == 6
+    looking.set_clock_back()
+    assert looking.round() == []
+    mailfiles.put(box / "new" / "1600000000.M1P1.host", mailfiles.message(90))
+    with grown.open("ab") as file:
+        file.write(mailfiles.mbox([mailfiles.message(91)]))
+    assert looking.round() == [], "by their change times they are old"
+    looking.a_day_later()
+    looking.asked.clear()
+    assert looking.round() == [mailfiles.message(90), mailfiles.message(91)]
+    hashed = [key for key in looking.asked if not key.endswith(SEPARATOR) and "a.mbox" not in key]
+    assert len([key for key in hashed if SEPARATOR in key]) == 1, "of a Maildir only the names are compared"
+    looking.a_day_later()
+    looking.asked.clear()
+    assert (looking.round(), looking.asked) == ([], []), "nothing is in doubt any more"
+
+
+def test_a_folder_in_doubt_is_compared_once_a_day(tmp_path: Path) -> None:
+    box = mailfiles.maildir(tmp_path / "Maildir", [mailfiles.message(number) for number in range(5)])
+    looking = Looking(box, scratch=tmp_path / "scratch")
+    looking.round()
+    for number in (90, 91):
+        looking.set_clock_back()
+        mailfiles.put(box / "new" / f"16000000{number}.M1P1.host", mailfiles.message(number))
+        looking.a_day_later()
+        assert looking.round() == [mailfiles.message(number)]
+        looking.set_clock_back()
+        mailfiles.put(box / "new" / f"17000000{number}.M1P1.host", mailfiles.message(number + 100))
+        assert looking.round() == [], "the next comparison is due tomorrow"
+        looking.a_day_later()
+        assert looking.round() == [mailfiles.message(number + 100)], "and the doubt is not forgotten until then"
+
+
+def test_state_of_an_earlier_release_is_read_on(tmp_path: Path) -> None:
+    box = mailfiles.maildir(tmp_path / "Maildir", [mailfiles.message(number) for number in range(5)])
+    looking = Looking(box, scratch=tmp_path / "scratch")
+    looking.round()
+    for place in looking.places():
+        for name in ("names", "next_names", "whole_at", "next_whole_at", "is_whole"):
+            del place[name]
+    looking.set_clock_back()
+    mailfiles.put(box / "new" / "1600000000.M1P1.host", mailfiles.message(90))
+    assert looking.round() == [mailfiles.message(90)], "its first round is one that compares"
