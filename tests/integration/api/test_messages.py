@@ -355,10 +355,8 @@ def test_a_body_that_never_ends_loses_its_place(company: Company, monkeypatch: p
 
     monkeypatch.setattr(around, "_SILENCE_SECONDS", 0.3)
     key = company.key("alice", Scope.INGEST)
-    head = (
-        "POST /api/v1/messages?mailbox=alice@example.org HTTP/1.1\nHost: localhost\nContent-Length: 1000\n"
-        f"Authorization: Bearer {key}"
-    )
+    head = "POST /api/v1/messages?mailbox=alice@example.org HTTP/1.1\nHost: localhost\nContent-Length: 1000\n"
+    head += f"Authorization: Bearer {key}"
     slow = raw_request(company, head, b"Subject: ")
     assert slow.recv(1000).split()[1] == b"408"
     slow.close()
