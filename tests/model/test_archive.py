@@ -24,19 +24,22 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from archiver.errors import ArchiverError
 from archiver.models import message_uuid
-from archiver.services.backup import backup, load_dump, restore
+from archiver.services.adopt import adopt
+from archiver.services.backup import backup
 from archiver.services.compact import compact
 from archiver.services.delete import delete_mailbox_mail, delete_message
+from archiver.services.dump import load_dump
 from archiver.services.rebuild import rebuild
+from archiver.services.restore import Backup, restore_packs
 from archiver.services.verify import verify
 from archiver.stack.postgres import EmbeddedPostgres
 from archiver.store.errors import Damage
 from archiver.store.frames import Kind
+from archiver.store.keys import PackKeys
 from archiver.store.pack import PACK_HEADER_BYTES, Found, walk
 from connectors.base import Batch, ChangeKind, CopyChange, RawMessage
 from tests.integration.store.conftest import MAILBOX, SECOND, set_up
 from tests.model.expected import Expected, content, hash_of
-from tests.model.kills import Killed
 from tests.model.subject import Clock, Databases, Subject
 
 NUMBERS = st.lists(st.integers(0, 11), min_size=1, max_size=4, unique=True)
@@ -225,8 +228,11 @@ class ArchiveMachine(RuleBasedStateMachine):
         shutil.rmtree(place, ignore_errors=True)
         restored = Subject(self.databases, place)
         restored.keyring = self.backup_keyring
-        restore(self.folder / "backup", place)
-        load_dump(self.folder / "backup", self.databases.url(restored.database))
+        source, keys = Backup.open(self.folder / "backup"), PackKeys(restored.keyring)
+        restore_packs(source, restored.archive.backend)
+        assert source.reason_to_rebuild(keys) is None
+        restored.stop()
+        load_dump(source.dump, self.databases.url(restored.database), keys)
         _start(restored)
         assert self.backup is not None
         try:
@@ -355,7 +361,7 @@ class ArchiveMachine(RuleBasedStateMachine):
 
 def _start(subject: Subject) -> None:
     """What every start of the program does before it works."""
-    subject.process  # noqa: B018 - opens it
+    adopt(subject.engine, subject.archive, rest_seconds=0)
 
 
 def _check(subject: Subject, expected: Expected) -> None:
