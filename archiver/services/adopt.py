@@ -20,7 +20,7 @@ from archiver.models.ids import message_uuid, uuid7
 from archiver.models.states import PackState
 from archiver.services import batch_sql as sql
 from archiver.services import tombstones
-from archiver.services.archive_state import last_stamp, rise_above
+from archiver.services.archive_state import go_on_above, last_stamp, raise_generation
 from archiver.services.delete import drop_unused
 from archiver.services.found_mail import keep_found
 from archiver.services.journal_entries import JournalEntries, tell
@@ -31,6 +31,7 @@ from archiver.store.archive import Archive
 from archiver.store.backend import PackFile
 from archiver.store.errors import Damage, LostPack
 from archiver.store.frames import Kind
+from archiver.store.journal import BEFORE_STAMPS
 from archiver.store.listing import Listing, list_pack
 from archiver.store.pack import PACK_HEADER_BYTES, IndexEntry, Place
 
@@ -118,7 +119,10 @@ def adopt(
     for tries_left in reversed(range(_TRIES)):
         try:
             with ExitStack() as holds, engine.begin() as connection:
-                done = _Adoption(connection, archive, holds, held, rest_seconds).run(pack_ids)
+                adoption = _Adoption(connection, archive, holds, held, rest_seconds)
+                done = adoption.run(pack_ids)
+            with engine.begin() as connection:
+                go_on_above(connection, adoption.newest)
         except OperationalError as error:
             if not tries_left or getattr(error.orig, "sqlstate", None) not in ("40P01", "40001"):
                 raise
@@ -139,6 +143,7 @@ class _Adoption:
         self.held = held
         self.rest_seconds = rest_seconds
         self.result = Adopted()
+        self.newest = BEFORE_STAMPS
         self.lost: list[UUID] = []
         """Packs that the database knows, and that are not there."""
 
@@ -154,8 +159,9 @@ class _Adoption:
         stretches = [self._without_settled(stretch, journal) for stretch in stretches]
         if any(stretch.objects or stretch.listing.damage or not stretch.is_known for stretch in stretches):
             self._take_in(stretches, journal)
-        if journal.newest.generation > since.generation or journal.newest.number > since.number:
-            rise_above(self.connection, journal.newest)
+        self.newest = journal.newest
+        if self.newest.generation > since.generation or self.newest.number > since.number:
+            raise_generation(self.connection, self.newest)
         return self.result
 
     def _take_in(self, stretches: list[Stretch], journal: JournalEntries) -> None:

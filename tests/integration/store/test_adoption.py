@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
 
 from archiver.services.adopt import adopt
 from archiver.services.archive_state import last_stamp
@@ -95,9 +96,7 @@ def test_what_a_later_compaction_has_moved_is_found_again(world: World, new_worl
     assert read_all(older) == len(expected["messages"])
 
 
-def test_an_adoption_that_is_killed_has_changed_nothing(
-    world: World, new_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_adoption_that_is_stopped_anywhere_has_changed_nothing(world: World, new_world: Callable[..., World]) -> None:
     fill(world)
     older = new_world(copy_of=world, folder=world.folder)
     go_on(world)
@@ -105,11 +104,12 @@ def test_an_adoption_that_is_killed_has_changed_nothing(
     world.close()
     older.open()
     before = older.content()
-    for step in ("drop_unused", "keep_found", "pack_row", "rise_above"):
-        with monkeypatch.context() as patched:
-            patched.setattr(f"archiver.services.adopt.{step}", lambda *_: (_ for _ in ()).throw(Aborted))
-            with pytest.raises(Aborted):
-                adopt(older.engine, older.archive, rest_seconds=0)
+    steps = [("messages", "INSERT"), ("objects", "INSERT"), ("message_copies", "UPDATE"), ("messages", "DELETE")]
+    for table, event in [*steps, ("outbox", "INSERT"), ("packs", "INSERT"), ("archive_state", "UPDATE")]:
+        older.refuse(table, event)
+        with pytest.raises(DBAPIError, match="refused by the test"):
+            adopt(older.engine, older.archive, rest_seconds=0)
+        older.allow(table)
         assert older.content() == before
     adopt(older.engine, older.archive, rest_seconds=0)
     assert older.content() == expected
@@ -163,10 +163,10 @@ def test_what_was_deleted_is_not_taken_in_from_packs_that_are_unknown(world: Wor
     before = world.content()
     for name in ("packs", "objects"):
         world.rows(f"SELECT 1 FROM {name}")
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("archiver.services.compact._repoint", lambda *_: (_ for _ in ()).throw(Aborted))
-        with pytest.raises(Aborted):
-            compact(world.engine, world.archive, world.folder.parent / "scratch", everything=True, rest_seconds=0)
+    world.refuse("objects", "UPDATE")
+    with pytest.raises(DBAPIError, match="refused by the test"):
+        compact(world.engine, world.archive, world.folder.parent / "scratch", everything=True, rest_seconds=0)
+    world.allow("objects")
     delete_mailbox_mail(world.engine, world.archive, SECOND, "left")
     before = world.content()
     done = adopt(world.engine, world.archive, rest_seconds=0)
