@@ -76,7 +76,7 @@ def test_a_database_that_was_rolled_back_is_as_it_was(world: World, new_world: C
     assert again.is_empty
     with older.engine.connect() as connection:
         assert last_stamp(connection).generation == newest.generation + 1
-    assert older.open().store_batch(older.origin(), Batch(messages_of(6))).left_out == 1
+    assert older.open().store_batch(older.origin(), Batch(messages_of(6))).deleted_here == 1
 
 
 def test_what_a_later_compaction_has_moved_is_found_again(world: World, new_world: Callable[..., World]) -> None:
@@ -209,4 +209,4 @@ def test_deletions_of_an_older_version_are_learned_from_the_packs(world: World) 
     adopt(world.engine, world.archive, rest_seconds=0)
     assert world.value("SELECT count(*) FROM message_copies WHERE deleted_at IS NOT NULL AND deleted_sha256 IS NULL") == 0
     moved = RawMessage("moved", messages_of(4)[0].data)
-    assert world.open().store_batch(world.origin(), Batch((moved,))).left_out == 1
+    assert world.open().store_batch(world.origin(), Batch((moved,))).deleted_here == 1

@@ -47,16 +47,16 @@ def test_deleted_mail_does_not_come_back_under_another_key(world: World, new_wor
     ingest.store_batch(world.origin(SECOND), Batch(messages_of(2)))
     delete_mailbox_mail(world.engine, world.archive, MAILBOX, "asked for")
     result = ingest.store_batch(world.origin(), again(key, 1))
-    assert (result.archived, result.duplicates, result.left_out) == (0, 0, 1)
+    assert (result.archived, result.duplicates, result.deleted_here) == (0, 0, 1)
     assert ingest.known(MAILBOX, [key]) == {key}, "it is not fetched again"
-    assert ingest.store_batch(world.origin(), again(key, 2)).left_out == 1, "also while another mailbox has it"
+    assert ingest.store_batch(world.origin(), again(key, 2)).deleted_here == 1, "also while another mailbox has it"
     assert ingest.store_batch(world.origin(SECOND), again(key, 1)).archived == 1, "another mailbox was not asked about"
     expected = world.content()
     world.close()
     rebuilt, done = rebuilt_from(world, new_world)
     assert rebuilt.content() == expected
     assert done.lost_copies == 0
-    assert rebuilt.open().store_batch(rebuilt.origin(), again("Third\u241f1\u241f1", 1)).left_out == 1
+    assert rebuilt.open().store_batch(rebuilt.origin(), again("Third\u241f1\u241f1", 1)).deleted_here == 1
 
 
 def test_deleted_mail_that_was_compacted_away_does_not_come_back(world: World, new_world: MakeWorld) -> None:
@@ -75,7 +75,7 @@ def test_deleted_mail_that_was_compacted_away_does_not_come_back(world: World, n
     rebuilt, done = rebuilt_from(world, new_world)
     assert (done.damage, done.lost_copies) == ([], 0)
     assert {**rebuilt.content(), "mailboxes": expected["mailboxes"]} == expected
-    assert rebuilt.open().store_batch(rebuilt.origin(), again("Third", 1)).left_out == 1
+    assert rebuilt.open().store_batch(rebuilt.origin(), again("Third", 1)).deleted_here == 1
 
 
 def test_other_bytes_under_the_key_of_deleted_mail_are_archived(world: World, new_world: MakeWorld) -> None:
@@ -83,7 +83,7 @@ def test_other_bytes_under_the_key_of_deleted_mail_are_archived(world: World, ne
     ingest.store_batch(world.origin(), Batch((RawMessage("k", mail(1)),)))
     delete_mailbox_mail(world.engine, world.archive, MAILBOX, "asked for")
     result = ingest.store_batch(world.origin(), Batch((RawMessage("k", mail(2)),)))
-    assert (result.archived, result.left_out) == (1, 0)
+    assert (result.archived, result.deleted_here) == (1, 0)
     assert ingest.store_batch(world.origin(), Batch((RawMessage("k", mail(2)),))).duplicates == 1
     expected = world.content()
     world.close()
