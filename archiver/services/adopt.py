@@ -133,6 +133,35 @@ def adopt(
     raise AssertionError("the last try returns or raises")
 
 
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """What `adopt` would take in."""
+
+    packs: tuple[str, ...] = ()
+    """Those that the database does not know, or not to their end."""
+    frames: int = 0
+    is_rolled_back: bool = False
+    """There are journal frames with numbers that this database has not given out: it is older than the packs."""
+    in_use: int = 0
+
+
+def find_unknown(engine: Engine, archive: Archive, *, rest_seconds: float = _REST_SECONDS) -> Unknown:
+    """Changes nothing. Packs that somebody writes to, or did in the last `rest_seconds`, are not looked at."""
+    with ExitStack() as holds, engine.begin() as connection:
+        adoption = _Adoption(connection, archive, holds, (), rest_seconds)
+        since = last_stamp(connection)
+        journal = JournalEntries(archive, [], since)
+        found = [stretch for stretch in adoption.stretches(set()) if not stretch.is_known]
+        for stretch in found:
+            journal.read(stretch.pack.id, stretch.listing.entries)
+        return Unknown(
+            tuple(stretch.pack.name for stretch in found),
+            sum(len(stretch.listing.entries) for stretch in found),
+            any(entry.is_new for entry in journal.in_order()),
+            adoption.result.in_use,
+        )
+
+
 class _Adoption:
     def __init__(
         self, connection: Connection, archive: Archive, holds: ExitStack, held: Collection[UUID], rest_seconds: float
@@ -151,7 +180,7 @@ class _Adoption:
         self.connection.execute(_ONE_AT_A_TIME)
         since = last_stamp(self.connection)
         journal = JournalEntries(self.archive, self.result.damage, since)
-        stretches = list(self._stretches(set(pack_ids)))
+        stretches = list(self.stretches(set(pack_ids)))
         for stretch in stretches:
             journal.read(stretch.pack.id, stretch.listing.entries)
             for damage in stretch.listing.damage:
@@ -172,7 +201,7 @@ class _Adoption:
         self._register(stretches)
         self.connection.execute(_RETIRE, {"ids": emptied})
 
-    def _stretches(self, pack_ids: set[UUID]) -> Iterator[Stretch]:
+    def stretches(self, pack_ids: set[UUID]) -> Iterator[Stretch]:
         known = {row.id: row for row in self.connection.execute(_PACKS)}
         there = list(self.archive.backend.packs())
         self.lost = [row.id for row in known.values() if row.state != PackState.RETIRED and row.id not in set(there)]

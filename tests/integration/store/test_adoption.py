@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
-from archiver.services.adopt import adopt
+from archiver.services.adopt import Unknown, adopt, find_unknown
 from archiver.services.archive_state import last_stamp
 from archiver.services.compact import compact
 from archiver.services.delete import delete_mailbox_mail, delete_message
@@ -65,6 +65,9 @@ def test_a_database_that_was_rolled_back_is_as_it_was(world: World, new_world: C
         newest = last_stamp(connection)
     world.close()
     older.open()
+    unknown = find_unknown(older.engine, older.archive, rest_seconds=0)
+    assert unknown.is_rolled_back
+    assert unknown.frames > 10
     done = adopt(older.engine, older.archive, rest_seconds=0)
     assert (done.damage, done.lost_copies, done.conflicts, done.found, done.unconfirmed) == ([], 0, 0, 0, [])
     assert older.content() == expected
@@ -74,6 +77,7 @@ def test_a_database_that_was_rolled_back_is_as_it_was(world: World, new_world: C
         assert last_stamp(connection) == Stamp(newest.generation + 1, newest.number)
     again = adopt(older.engine, older.archive, rest_seconds=0)
     assert again.is_empty
+    assert find_unknown(older.engine, older.archive, rest_seconds=0) == Unknown()
     with older.engine.connect() as connection:
         assert last_stamp(connection).generation == newest.generation + 1
     assert older.open().store_batch(older.origin(), Batch(messages_of(6))).deleted_here == 1
@@ -169,6 +173,8 @@ def test_what_was_deleted_is_not_taken_in_from_packs_that_are_unknown(world: Wor
     world.allow("objects")
     delete_mailbox_mail(world.engine, world.archive, SECOND, "left")
     before = world.content()
+    unknown = find_unknown(world.engine, world.archive, rest_seconds=0)
+    assert (len(unknown.packs), unknown.is_rolled_back) == (1, False)
     done = adopt(world.engine, world.archive, rest_seconds=0)
     assert (done.packs, done.messages, done.copies, done.found) == (1, 0, 0, 0)
     assert world.content() == before
