@@ -15,6 +15,7 @@ from sqlalchemy import Engine, text
 
 from archiver.models.states import PackState
 from archiver.services.forked import MOST_PROCESSES, useful_processes, workers
+from archiver.services.journal_loss import copies_without_journal
 from archiver.services.verify_stretch import STRETCH_BYTES, Outcome, Stretch, StretchChecker, stretches
 from archiver.store.archive import Archive
 from archiver.store.backend import PackFile
@@ -116,6 +117,7 @@ class _Verification:
         with workers(self.engine, checker.check, self.processes) as self.check:
             self._packs(rows, since, total)
         self._unknown_packs({row.id for row in rows})
+        self._journal()
         self._counts()
         return self.report
 
@@ -213,6 +215,13 @@ class _Verification:
     def _is_retired(self, pack_id: UUID) -> bool:
         with self.engine.connect() as connection:
             return connection.execute(text("SELECT 1 FROM packs WHERE id = :id"), {"id": pack_id}).one_or_none() is not None
+
+    def _journal(self) -> None:
+        """What damage costs besides the messages that it touches."""
+        lost = copies_without_journal(self.engine, self.archive) if self.report.problems else 0
+        if lost:
+            what = f"{lost} copies are in no readable journal frame: a rebuild would not know in which mailbox they were"
+            self.report.problems.append(Problem("-", 0, what))
 
     def _counts(self) -> None:
         with self.engine.connect() as connection:

@@ -425,7 +425,7 @@ def test_a_part_goes_with_its_last_message_and_a_message_with_its_last_copy(worl
     assert delete_message(world.engine, world.archive, id_of(10), "all of it").messages == 1
     assert world.value("SELECT count(*) FROM objects WHERE kind IN ('part', 'message')") == 0
     again = Batch((RawMessage("new", messages_of(10)[0].data),))
-    assert ingest.store_batch(world.origin(SECOND), again).left_out == 1
+    assert ingest.store_batch(world.origin(SECOND), again).deleted_here == 1
     assert read_all(world) == 0
 
 
