@@ -17,6 +17,7 @@ from archiver.queue.buckets import Buckets
 from archiver.queue.jobs import QueueName, ReconcileIndex, ScheduleContinuousSync
 from archiver.secrets import credentials_keyring
 from archiver.services import schema
+from archiver.services.catch_up import catch_up
 from archiver.services.ingest import Ingest
 from archiver.services.places import open_archive
 from archiver.stack.ready import notify_ready
@@ -31,6 +32,8 @@ _INDEXING_CONCURRENCY = 4
 """One for each stage, one for what is scheduled, one for the rest: only one job of a stage works at a time."""
 _SPARE_CONNECTIONS = 4
 _LAST_SECONDS = 29.0
+_REST_SECONDS = 600.0
+"""So long a batch of another machine may be on its way from the bucket into the database."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -66,6 +69,7 @@ def _run(settings: Settings, queue: QueueName, alive_file: Path | None) -> int:
     engine = make_engine(database_url, queue, pool_size=concurrency + _SPARE_CONNECTIONS)
     schema.check(engine)
     archive = open_archive(settings, engine)
+    catch_up(engine, archive, _say, rest_seconds=_REST_SECONDS if settings.storage_type == "s3" else 0)
     stopping = threading.Event()
     index = index_work(settings, engine, archive, stopping) if queue is QueueName.INDEXING else None
     work = Work(
@@ -105,6 +109,12 @@ def _run(settings: Settings, queue: QueueName, alive_file: Path | None) -> int:
 
     asyncio.run(run_and_leave())
     return 1
+
+
+def _say(sentence: str) -> None:
+    """What follows may take longer than a part may take to start."""
+    sys.stderr.write(f"archiver: {sentence}\n")
+    notify_ready()
 
 
 def _stop(work: Work) -> None:
