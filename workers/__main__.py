@@ -18,6 +18,7 @@ from archiver.queue.jobs import QueueName, ReconcileIndex, ScheduleContinuousSyn
 from archiver.secrets import credentials_keyring
 from archiver.services import schema
 from archiver.services.audit_anchors import Anchors
+from archiver.services.catch_up import catch_up
 from archiver.services.ingest import Ingest
 from archiver.services.places import open_archive
 from archiver.stack.ready import notify_ready
@@ -38,6 +39,8 @@ _POOLED = (
     "DATABASE_URL leads to a pooler that shares connections between transactions. New jobs are found by polling, up to 5 s"
     " later, and nothing is prepared: an address of Postgres itself, or of a pooler in session mode, is faster."
 )
+_REST_SECONDS = 600.0
+"""So long a batch of another machine may be on its way from the bucket into the database."""
 
 log = get_logger("workers")
 
@@ -78,6 +81,7 @@ def _run(settings: Settings, queue: QueueName, alive_file: Path | None) -> int:
         log.warning("database_is_pooled", hint=_POOLED)
     schema.check(engine)
     archive = open_archive(settings, engine)
+    catch_up(engine, archive, _say, rest_seconds=_REST_SECONDS if settings.storage_type == "s3" else 0)
     stopping = threading.Event()
     index = index_work(settings, engine, archive, stopping) if queue is QueueName.INDEXING else None
     work = Work(
@@ -122,6 +126,12 @@ def _run(settings: Settings, queue: QueueName, alive_file: Path | None) -> int:
 
     asyncio.run(run_and_leave())
     return 1
+
+
+def _say(sentence: str) -> None:
+    """What follows may take longer than a part may take to start."""
+    sys.stderr.write(f"archiver: {sentence}\n")
+    notify_ready()
 
 
 def _stop(work: Work) -> None:

@@ -55,7 +55,10 @@ def restore(
     json: Json = False,
 ) -> None:
     """Bring a backup into an empty data folder (its key files have to be there before); or, with --to, put mail back into an
-    IMAP account: with folders, flags and dates, and without what is there already."""
+    IMAP account: with folders, flags and dates, and without what is there already.
+
+    If the dump is of no use, the database is rebuilt from the packs. Ends with 3 if damage was met on the way.
+    """
     if to is not None:
         return _restore_mail(source, to, everything=everything, mailbox=mailbox, password_file=password_file, json=json)
     if source is None or everything or mailbox or password_file:
@@ -121,13 +124,16 @@ def _restore_backup(source: Path, *, rebuild: bool, json: bool) -> None:
         check_empty(engine)
         packs = _restore_packs(found, engine, kept, json=json)
         reason = "it was asked for" if rebuild else _load_dump(found, kept)
-        _complete(found, engine, rebuild=reason is not None)
+        damage = _complete(found, engine, rebuild=reason is not None)
     if json:
-        print_json({"packs": packs, "database": "rebuilt" if reason else "restored", "reason": reason})
-        return
-    if reason and not rebuild:
-        console.print(f"The database was rebuilt from the packs: {reason}.", markup=False)
-    console.print(f"{packs} pack(s) and the database are back. Run `archiver verify --full` to prove it.")
+        print_json({"packs": packs, "database": "rebuilt" if reason else "restored", "reason": reason, "damage": damage})
+    else:
+        if reason and not rebuild:
+            console.print(f"The database was rebuilt from the packs: {reason}.", markup=False)
+        for one in damage[:20]:
+            console.print(one, style="red", markup=False)
+        console.print(f"{packs} pack(s) and the database are back. Run `archiver verify --full` to prove it.")
+    raise typer.Exit(3 if damage else 0)
 
 
 def _restore_packs(settings: Settings, engine: Engine, source: Backup, *, json: bool) -> int:
@@ -162,17 +168,20 @@ def _load_dump(settings: Settings, source: Backup) -> str | None:
     return None
 
 
-def _complete(settings: Settings, engine: Engine, *, rebuild: bool) -> None:
+def _complete(settings: Settings, engine: Engine, *, rebuild: bool) -> list[str]:
+    """Returns the damage that was met."""
     from archiver.services.audit_anchors import Anchors
     from archiver.services.places import open_archive
     from archiver.services.principal import LOCAL_OPERATOR
     from archiver.services.rebuild import rebuild as rebuild_database
+    from archiver.services.restore import take_in
 
     archive = open_archive(settings, engine)
     try:
-        if rebuild:
-            rebuild_database(engine, archive)
+        done = rebuild_database(engine, archive) if rebuild else take_in(engine, archive)
         how = "rebuilt" if rebuild else "restored from a backup"
         Anchors(engine, archive, settings.archiver_data).accept(LOCAL_OPERATOR, f"the database was {how}")
+        lost = [f"{done.lost_copies:,} copies have lost their message"] if done.lost_copies else []
+        return done.damage + lost
     finally:
         archive.close()

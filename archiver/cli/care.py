@@ -17,6 +17,9 @@ from archiver.errors import UsageError
 from archiver.stack.control import ask_status
 from archiver.stack.folder import DataFolder
 
+_SETTLE_SECONDS = 60
+"""So long a batch may be on its way from its object in the bucket into the database."""
+
 keys_app = typer.Typer(name="keys", help="The keys that the packs are encrypted with.", no_args_is_help=True)
 
 
@@ -35,7 +38,8 @@ def verify(
         mark = at.settings.archiver_data / "verify.json"
         since = None if restart else _resumed(mark, full)
         mark.write_bytes(orjson.dumps({"started_at": since or datetime.now(UTC), "full": full}))
-        report = run(at.engine, at.archive, full=full, since=since, progress=progress)
+        settle_seconds = _SETTLE_SECONDS if at.settings.storage_type == "s3" else 0
+        report = run(at.engine, at.archive, full=full, since=since, progress=progress, settle_seconds=settle_seconds)
         mark.unlink(missing_ok=True)
     if json:
         print_json({"healthy": report.is_healthy, **asdict(report)})
@@ -109,8 +113,11 @@ def compact(
             f"{done.packs_before} pack(s) became {done.packs_after}: "
             f"{done.bytes_before / 1e6:,.1f} MB → {done.bytes_after / 1e6:,.1f} MB; {done.removed} old file(s) removed."
         )
-        for name in done.damaged:
-            console.print(f"[red]damage[/] in {name}: it stays as it is. Run `archiver verify`.")
+        if done.adopted:
+            console.print(f"{done.adopted:,} message(s) that the database did not know were taken in from the packs.")
+        for damage in done.damage[:20]:
+            console.print(f"[red]{damage}[/]: the pack stays as it is. Run `archiver verify`.")
+    raise typer.Exit(3 if done.damage else 0)
 
 
 @keys_app.command("list")

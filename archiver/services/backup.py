@@ -21,6 +21,7 @@ from sqlalchemy import Connection, Engine, text
 
 from archiver.errors import ArchiverError
 from archiver.models.states import PackState
+from archiver.services import tombstones
 from archiver.services.dump import write_dump
 from archiver.services.pack_removal import keep_files
 from archiver.store.archive import Archive
@@ -65,6 +66,7 @@ def backup(engine: Engine, archive: Archive, database_url: str, target: Path, pr
     for path in (target, folder):
         path.mkdir(parents=True, exist_ok=True)
         path.chmod(0o700)
+    tombstones.confirm(engine, archive)
     dump = f"database-{datetime.now(UTC):%Y%m%dT%H%M%S%f}.dump"
     with keep_files(engine), _snapshot(engine) as (connection, snapshot):
         rows = {row.id: row for row in connection.execute(_PACKS)}

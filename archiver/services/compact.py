@@ -1,5 +1,8 @@
 """Gives space back: frames that nothing refers to are left out, and small packs become one.
 
+What the database does not know is not dead: it is taken in first, and only a deletion, or another frame with the same content,
+makes a frame dead.
+
 Each step can be the last one before a crash. The new pack is sealed and in its place before one transaction points to it;
 the old ones are only marked then, and their files go a day later, when nobody can be reading them any more.
 """
@@ -19,6 +22,7 @@ import structlog
 from sqlalchemy import Connection, Engine, text
 
 from archiver.services import batch_sql
+from archiver.services.adopt import Adopted, adopt
 from archiver.services.pack_removal import remove_retired
 from archiver.store.archive import Archive
 from archiver.store.backend import SealedPack
@@ -40,7 +44,8 @@ _REST_SECONDS = 600
 
 _PACKS = text("""
     SELECT p.id, p.state, p.size_bytes, coalesce(sum(o.stored_bytes), 0) AS live_bytes FROM packs p
-    LEFT JOIN objects o ON o.pack_id = p.id WHERE p.state IN ('open', 'sealed') GROUP BY p.id ORDER BY p.id""")
+    LEFT JOIN objects o ON o.pack_id = p.id
+    WHERE p.state IN ('open', 'sealed') AND (CAST(:ids AS uuid[]) IS NULL OR p.id = ANY(:ids)) GROUP BY p.id ORDER BY p.id""")
 _LIVE = text("SELECT position FROM objects WHERE pack_id = :id")
 _LOCK = text("SELECT 1 FROM objects WHERE pack_id = ANY(:ids) ORDER BY sha256, kind FOR UPDATE")
 _MOVE = """
@@ -60,8 +65,10 @@ class Compacted:
     bytes_after: int = 0
     removed: int = 0
     """Files of packs that were replaced at least a day ago."""
-    damaged: tuple[str, ...] = ()
-    """Packs that stay as they are."""
+    adopted: int = 0
+    """Messages that the database did not know, and that were taken in first."""
+    damage: tuple[str, ...] = ()
+    """The packs in question stay as they are."""
 
 
 class _Changed(Exception):
@@ -87,19 +94,30 @@ def compact(
     """`rekey`: also packs of other keys than the active one, which are encrypted anew. `everything`: each pack that can be."""
     archive.backend.sweep(_STALE)
     remove_older(scratch.glob(f"{_SCRATCH}*"), _STALE)
-    done = Compacted(removed=remove_retired(engine, archive, keep_retired))
+    adopted = adopt(engine, archive, rest_seconds=rest_seconds)
+    done = _with_adopted(Compacted(removed=remove_retired(engine, archive, keep_retired)), adopted)
     for group in _groups(_candidates(engine, archive, rekey, everything)):
         with ExitStack() as held:
-            packs = [pack for pack in group if _hold(archive, pack.id, rest_seconds, held)]
+            ids = [pack.id for pack in group if _hold(archive, pack.id, rest_seconds, held)]
+            done = _with_adopted(done, adopt(engine, archive, pack_ids=ids, held=ids, rest_seconds=rest_seconds))
             work = _Work(engine, archive, scratch, rekey=rekey, everything=everything)
-            done = work.replace(packs, done)
+            done = work.replace(_packs(engine, ids), done)
     return done
 
 
-def _candidates(engine: Engine, archive: Archive, rekey: bool, everything: bool) -> Iterator[Any]:
+def _packs(engine: Engine, only: list[UUID] | None = None) -> list[Any]:
+    """Those that may be replaced, as they are now."""
     with engine.connect() as connection:
-        rows = connection.execute(_PACKS).all()
-    for row in rows:
+        return list(connection.execute(_PACKS, {"ids": only}).all())
+
+
+def _with_adopted(done: Compacted, adopted: Adopted) -> Compacted:
+    damage = tuple(one for one in adopted.damage if one not in done.damage)
+    return replace(done, adopted=done.adopted + adopted.messages, damage=(*done.damage, *damage))
+
+
+def _candidates(engine: Engine, archive: Archive, rekey: bool, everything: bool) -> Iterator[Any]:
+    for row in _packs(engine):
         if everything or row.size_bytes < _SMALL_BYTES or _is_wasteful(row) or (rekey and _has_old_key(archive, row.id)):
             yield row
 
@@ -152,7 +170,7 @@ class _Work:
             except _Damaged as found:
                 self._leave(found)
                 packs = [pack for pack in packs if pack is not found.pack]
-                done = replace(done, damaged=(*done.damaged, pack_name(found.pack.id)))
+                done = replace(done, damage=(*done.damage, str(found)))
                 continue
             return done if made is None else _counted(done, packs, made)
         return done

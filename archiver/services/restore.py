@@ -12,8 +12,11 @@ import orjson
 from sqlalchemy import Engine, text
 
 from archiver.errors import ArchiverError, UsageError
+from archiver.services.adopt import Adopted, adopt
+from archiver.services.archive_state import last_stamp, rise_above
 from archiver.services.backup import MANIFEST, OLD_DUMP
 from archiver.services.dump import packs_in
+from archiver.store.archive import Archive
 from archiver.store.backend import Backend
 from archiver.store.errors import Damage
 from archiver.store.keys import PackKeys
@@ -83,3 +86,12 @@ def check_empty(engine: Engine) -> None:
     with engine.connect() as connection:
         if connection.execute(_FILLED).scalar_one():
             raise UsageError("restore wants an empty database: there are messages or packs in this one")
+
+
+def take_in(engine: Engine, archive: Archive) -> Adopted:
+    """After the dump was loaded: what came into the packs after it. The archive that the backup is of may have gone on, so that
+    the restored one numbers its journal in a generation of its own."""
+    done = adopt(engine, archive, rest_seconds=0)
+    with engine.begin() as connection:
+        rise_above(connection, last_stamp(connection))
+    return done

@@ -16,14 +16,16 @@ from sqlalchemy import Engine, text
 from archiver.models.states import PackState
 from archiver.services.forked import MOST_PROCESSES, useful_processes, workers
 from archiver.services.journal_loss import copies_without_journal
-from archiver.services.verify_stretch import STRETCH_BYTES, Outcome, Stretch, StretchChecker, stretches
+from archiver.services.verify_stretch import STRETCH_BYTES, Outcome, Stretch, StretchChecker, Unclaimed, stretches
 from archiver.store.archive import Archive
 from archiver.store.backend import PackFile
 from archiver.store.errors import Damage, LostPack, Spot
 from archiver.store.keys import PackKey
 from archiver.store.pack import PACK_HEADER_BYTES, SEAL_BYTES, PackHead, read_seal
+from archiver.store.writer import pack_name
 
 _PIECE_BYTES = 1 << 20
+_HASHES = 50_000
 _PACKS = text("SELECT id, name, state, size_bytes, sha256, verified_at FROM packs WHERE state <> 'retired' ORDER BY id")
 _TOUCHED = text("""
     SELECT m.id FROM messages m JOIN objects o ON o.sha256 = m.sha256 AND o.kind = 'message'
@@ -38,6 +40,14 @@ _SEALED = text(
     "UPDATE packs SET state = 'sealed', sha256 = :sha256, size_bytes = :size, sealed_at = coalesce(sealed_at, now())"
     " WHERE id = :id"
 )
+_LEFT = text("UPDATE packs SET state = 'left' WHERE id = :id AND state = 'open'")
+# Deleted ones are known by their hash; in an archive that has yet to look them up, nothing can be said.
+_UNKNOWN = text("""
+    SELECT h FROM unnest(CAST(:hashes AS bytea[])) AS h
+    WHERE NOT EXISTS (SELECT 1 FROM objects o WHERE o.sha256 = h AND o.kind = 'message')
+    AND h NOT IN (SELECT deleted_sha256 FROM message_copies WHERE deleted_sha256 IS NOT NULL)
+    AND (SELECT knows_deletions FROM archive_state)""")
+_ADVICE = "restart Archiver or run `archiver compact`, which take it in"
 _COUNTS = text("""
     SELECT (SELECT count(*) FROM messages) AS messages,
         (SELECT count(*) FROM messages m WHERE NOT EXISTS (
@@ -89,24 +99,37 @@ def verify(
     since: datetime | None = None,
     progress: Progress | None = None,
     processes: int | None = None,
+    settle_seconds: float = 0,
 ) -> Report:
     """`since`: packs that were verified after this are passed over, so that a run that was stopped goes on.
 
     `processes`: how many read; by themselves as many as there are cores, where that can be done, and pays.
+    `settle_seconds`: in a bucket, how long a batch may be on its way from its pack into the database.
     """
-    return _Verification(engine, archive, full, progress or (lambda done, total: None), processes).run(since)
+    work = _Verification(engine, archive, full, progress or (lambda done, total: None), processes, settle_seconds)
+    return work.run(since)
 
 
 class _Verification:
     check: Callable[[Stretch], Future[Outcome]]
 
-    def __init__(self, engine: Engine, archive: Archive, full: bool, progress: Progress, processes: int | None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        archive: Archive,
+        full: bool,
+        progress: Progress,
+        processes: int | None,
+        settle_seconds: float,
+    ) -> None:
         self.engine = engine
         self.archive = archive
         self.full = full
         self.progress = progress
         self.processes = processes
+        self.settle_seconds = settle_seconds
         self.report = Report()
+        self.unclaimed: list[Unclaimed] = []
 
     def run(self, since: datetime | None) -> Report:
         with self.engine.connect() as connection:
@@ -117,6 +140,7 @@ class _Verification:
         with workers(self.engine, checker.check, self.processes) as self.check:
             self._packs(rows, since, total)
         self._unknown_packs({row.id for row in rows})
+        self._unknown_messages()
         self._journal()
         self._counts()
         return self.report
@@ -143,9 +167,8 @@ class _Verification:
         except Damage as damage:
             self._problem(row.id, row.name, damage.spot.offset, damage.what, (0, 1 << 62))
             return
-        if len(self.report.problems) == before:
-            with self.engine.begin() as connection:
-                connection.execute(_VERIFIED, {"id": row.id})
+        with self.engine.begin() as connection:
+            connection.execute(_VERIFIED if len(self.report.problems) == before else _LEFT, {"id": row.id})
 
     def _check_pack(self, row: Any, pack: PackFile, progress: Callable[[int], None]) -> None:
         head = PackHead.decode(pack.read_at(0, PACK_HEADER_BYTES), pack.name)
@@ -193,6 +216,7 @@ class _Verification:
         report.bytes += outcome.bytes
         report.raw_bytes += outcome.raw_bytes
         report.notes += outcome.notes
+        self.unclaimed += outcome.unclaimed
         for found in outcome.findings:
             self._problem(row.id, pack.name, found.offset, found.what, (found.offset, found.offset + 1), found.sha256)
         progress(stretch.end)
@@ -209,10 +233,27 @@ class _Verification:
 
     def _unknown_packs(self, known: set[UUID]) -> None:
         for pack_id in self.archive.backend.packs():
-            if pack_id not in known and not self._is_retired(pack_id):
-                self.report.notes.append(f"{pack_id}.pack is unknown to the database; harmless, and `rebuild` would read it")
+            if pack_id not in known and not self._is_known(pack_id):
+                self._unknown(pack_id, 0, "the database does not know this pack")
 
-    def _is_retired(self, pack_id: UUID) -> bool:
+    def _unknown_messages(self) -> None:
+        """At the end: what was on its way into the database when its pack was read is there by now."""
+        for start in range(0, len(self.unclaimed), _HASHES):
+            portion = {one.sha256: one for one in self.unclaimed[start : start + _HASHES]}
+            with self.engine.connect() as connection:
+                unknown = connection.execute(_UNKNOWN, {"hashes": list(portion)}).scalars().all()
+            for found in sorted(portion[bytes(sha256)] for sha256 in unknown):
+                self._unknown(found.pack_id, found.offset, "the database does not know this message")
+
+    def _unknown(self, pack_id: UUID, offset: int, what: str) -> None:
+        release = self.archive.backend.hold(pack_id, self.settle_seconds)
+        if release is None:
+            self.report.notes.append(f"{pack_name(pack_id)} at {offset}: {what}; a batch may still be on its way")
+            return
+        release()
+        self.report.problems.append(Problem(pack_name(pack_id), offset, f"{what}: {_ADVICE}"))
+
+    def _is_known(self, pack_id: UUID) -> bool:
         with self.engine.connect() as connection:
             return connection.execute(text("SELECT 1 FROM packs WHERE id = :id"), {"id": pack_id}).one_or_none() is not None
 

@@ -14,7 +14,7 @@ from archiver.store.backend import PackFile
 from archiver.store.errors import Damage, Spot
 from archiver.store.frames import Kind
 from archiver.store.pack import PACK_HEADER_BYTES, Found, payload_crc, walk
-from archiver.store.reader import CachingReader
+from archiver.store.reader import CachingReader, Frame
 
 STRETCH_BYTES = 4 << 20
 _LABELS: dict[int, str] = {kind: kind.label for kind in Kind}
@@ -40,6 +40,14 @@ class Finding(NamedTuple):
     """Of the object that is touched, where it is known."""
 
 
+class Unclaimed(NamedTuple):
+    """A whole message frame that `objects` does not point to: a repeat, a deleted message, or one that was never taken in."""
+
+    pack_id: UUID
+    offset: int
+    sha256: bytes
+
+
 @dataclass(slots=True)
 class Outcome:
     frames: int = 0
@@ -47,6 +55,7 @@ class Outcome:
     bytes: int = 0
     raw_bytes: int = 0
     findings: list[Finding] = field(default_factory=list)
+    unclaimed: list[Unclaimed] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
@@ -112,6 +121,8 @@ class StretchChecker:
             if not self._full:
                 if payload_crc(pack.read_at, item) != item.header.payload_crc:
                     raise Damage(Spot(pack.name, item.offset), "the payload's checksum is wrong")
+                if known is None and item.header.kind == Kind.MESSAGE:
+                    self._note_unclaimed(self._archive.frames.open_in(pack, item.offset, item.header.frame_length, item.header))
                 return
             self._check_content(pack, item, known)
         except Damage as damage:
@@ -119,6 +130,9 @@ class StretchChecker:
                 self._outcome.notes.append(f"{pack.name}: an unfinished batch at {item.offset}, harmless")
                 return
             self._outcome.findings.append(Finding(item.offset, damage.what, damage.sha256))
+
+    def _note_unclaimed(self, frame: Frame) -> None:
+        self._outcome.unclaimed.append(Unclaimed(frame.place.pack_id, frame.place.offset, frame.sha256))
 
     def _is_expected(self, item: Found, known: Any) -> bool:
         if _LABELS.get(item.header.kind) != known.kind or known.stored_bytes != item.header.frame_length:
@@ -132,10 +146,12 @@ class StretchChecker:
         frame = self._archive.frames.open_in(pack, item.offset, item.header.frame_length, item.header)
         if known is not None and frame.sha256 != bytes(known.sha256):
             raise Damage(frame.spot, "another object lies here", bytes(known.sha256))
-        if item.header.kind == Kind.MESSAGE and frame.is_recipe and known is None:
-            for _ in frame.pieces:  # a deleted message: its parts may be gone
-                pass
-            return
+        if item.header.kind == Kind.MESSAGE and known is None:
+            self._note_unclaimed(frame)
+            if frame.is_recipe:
+                for _ in frame.pieces:  # of a deleted message the parts may be gone
+                    pass
+                return
         if item.header.kind == Kind.PART:
             first = next(frame.pieces, b"")
             others = sum(1 for _ in frame.pieces)

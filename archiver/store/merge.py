@@ -14,9 +14,9 @@ from archiver.store.encoder import Record
 from archiver.store.errors import Damage, Spot
 from archiver.store.files import OsFiles
 from archiver.store.frames import Kind
-from archiver.store.pack import Found, Place, payload_crc, read_seal, walk
+from archiver.store.pack import PACK_HEADER_BYTES, Found, Place, payload_crc, read_seal, survey, walk
 from archiver.store.reader import Frame
-from archiver.store.writer import PackWriter, end_to_write_at
+from archiver.store.writer import PackWriter
 
 _LEFT_OUT = frozenset({Kind.INDEX, Kind.KEY_CHECK})
 
@@ -79,10 +79,10 @@ class Merge:
 def _end(pack: PackFile, known_end: int) -> int:
     if read_seal(pack.read_at, pack.size) is not None:
         return pack.size
-    end = end_to_write_at(pack.read_at, pack.size, pack.name, known_end)
-    if end is None:
+    found = survey(pack.read_at, pack.size, pack.name, max(known_end, PACK_HEADER_BYTES))
+    if found.has_gaps or pack.size < known_end:
         raise Damage(Spot(pack.name, known_end), "frames follow behind damage, or the file ends too early")
-    return end
+    return found.end
 
 
 def _record(archive: Archive, frame: Frame, place: Place) -> Record:

@@ -30,6 +30,7 @@ _ENTRY = struct.Struct("<BQQ16s")
 PACK_HEADER_BYTES = _HEAD.size + _CRC.size
 SEAL_BYTES = _SEAL_FRONT.size + 32 + _CRC.size
 _SEARCH_BYTES = 1 << 20
+_PRELIMINARY = frozenset({Kind.KEY_CHECK, Kind.DICTIONARY})
 
 ReadAt = Callable[[int, int], bytes]
 """(offset, length) → the bytes there, fewer at the end of the file."""
@@ -206,7 +207,8 @@ class Survey:
 
     end: int
     """Behind the last whole frame, whatever is damaged before it."""
-    frames: int
+    has_content: bool
+    """There is a whole frame of mail or of the journal."""
     damage: tuple[Damage, ...]
     is_torn: bool
     """The only damage is an unfinished frame at the end, as a killed writer leaves it."""
@@ -224,15 +226,16 @@ class Survey:
 
 def survey(read_at: ReadAt, size: int, name: str, start: int = PACK_HEADER_BYTES) -> Survey:
     """Reads every frame from `start` on. An index without its seal counts as unfinished: sealing begins again."""
-    end, frames, damage = start, 0, []
+    end, has_content, damage = start, False, []
     for item in walk(read_at, size, name, start):
         if isinstance(item, Found) and payload_crc(read_at, item) != item.header.payload_crc:
             item = Damage(Spot(name, item.offset), "the payload's checksum is wrong")
         if isinstance(item, Damage):
             damage.append(item)
         elif item.header.kind != Kind.INDEX:
-            end, frames = item.end, frames + 1
-    return Survey(end, frames, tuple(damage), len(damage) == 1 and _is_torn(read_at, size, end, damage[0]))
+            end = item.end
+            has_content |= item.header.kind not in _PRELIMINARY
+    return Survey(end, has_content, tuple(damage), len(damage) == 1 and _is_torn(read_at, size, end, damage[0]))
 
 
 def _is_torn(read_at: ReadAt, size: int, end: int, damage: Damage) -> bool:

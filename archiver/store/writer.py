@@ -88,7 +88,8 @@ class PackWriter:
 
     @classmethod
     def adopt(cls, path: Path, key: PackKey, trainer: Trainer, files: Files, known_end: KnownEnd) -> PackWriter | None:
-        """Goes on with a pack that nobody holds. None if it can't be: held, sealed, damaged, or of another key.
+        """Goes on with a pack that nobody holds. None if it can't be: held, sealed, damaged, of another key, or
+        with frames that the database does not know.
 
         `known_end` is asked once the lock is held: whoever held it before may have replaced the pack.
         """
@@ -123,7 +124,7 @@ class PackWriter:
         head = PackHead.decode(read_at(0, pack.PACK_HEADER_BYTES), path.name)
         if path.name != pack_name(head.id):
             return None
-        end = end_to_write_at(read_at, size, path.name, known_end(head.id))
+        end = _end_to_write_at(read_at, size, path.name, known_end(head.id))
         if end is None or head.fingerprint != key.fingerprint:
             return None
         if end < size:
@@ -259,13 +260,13 @@ class PackWriter:
             self._descriptor = -1
 
 
-def end_to_write_at(read_at: pack.ReadAt, size: int, name: str, known_end: int | None) -> int | None:
+def _end_to_write_at(read_at: pack.ReadAt, size: int, name: str, known_end: int | None) -> int | None:
     """Behind the last whole frame. None for a pack that is to be left as it is: the file ends below what the database knows,
-    or it is damaged in a way that no interrupted batch explains."""
+    it is damaged in a way that no interrupted batch explains, or it holds what the database has yet to take in."""
     if known_end is None or size < known_end:
         return None
     found = pack.survey(read_at, size, name, max(known_end, pack.PACK_HEADER_BYTES))
-    if found.has_gaps or (not known_end and found.is_damaged):
+    if found.has_content or found.has_gaps or (not known_end and found.is_damaged):
         return None
     return found.end
 

@@ -97,7 +97,7 @@ class ArchiveMachine(RuleBasedStateMachine):
     def store_and_be_killed(self, mailbox: UUID, numbers: list[int], last_step: int) -> None:
         with self.subject.mortal(last_step):
             self._store(mailbox, [(f"k{number}", number) for number in numbers])
-        present = {(place[0], sha256) for place, (sha256, _) in self._restarted().items()}
+        self._restarted()
         for number in numbers:
             place = (mailbox, hash_of(number))
             if place not in self.expected.live and place not in self.expected.deleted:
