@@ -14,10 +14,11 @@ from archiver.config import Settings
 from archiver.extract import Extractor
 from archiver.queue.jobs import IndexEmailBatch
 from archiver.search.client import search_version
-from archiver.search.index import SearchServer
+from archiver.search.index import SearchServer, SearchUnavailable
 from archiver.services import index_jobs
 from archiver.services.attachment_texts import AttachmentTexts
 from archiver.services.indexing import Counts, Indexer
+from archiver.services.room import NoRoom, check_disk
 from archiver.store.archive import Archive
 
 _EXTRACTORS = 2
@@ -71,8 +72,16 @@ class IndexWork:
         return lambda: self.stopping.is_set() or time.monotonic() > end
 
     def answers(self) -> None:
-        """Raises NotReady while the search server is away."""
+        """Raises NotReady while the search server is away, or has no room to grow."""
+        self.check_room()
         search_version(self.settings)
+
+    def check_room(self) -> None:
+        """Mail is taken in down to DISK_MIN_FREE_BYTES; what is in becomes searchable down to half of that, and no further."""
+        try:
+            check_disk(self.settings, -(self.settings.disk_min_free_bytes // 2))
+        except NoRoom as error:
+            raise SearchUnavailable(str(error)) from error
 
     def stop(self) -> None:
         self.extractor.close()
@@ -90,6 +99,7 @@ def index_work(settings: Settings, engine: Engine, archive: Archive, stopping: t
         announced = index_jobs.open_announcements(engine, index_jobs.BODY)
         if announced.deleted:
             indexer.remove(announced.deleted)
+        work.check_room()
         over = work.slice_over()
         counts = indexer.run(over)
         if counts.waiting:
@@ -99,6 +109,7 @@ def index_work(settings: Settings, engine: Engine, archive: Archive, stopping: t
 
     def attachments() -> Counts:
         announced = index_jobs.open_announcements(engine, index_jobs.ATTACHMENTS)
+        work.check_room()
         over = work.slice_over()
         counts = texts.run(over)
         index_jobs.answer(engine, index_jobs.ATTACHMENTS, announced, goes_on=over())

@@ -35,7 +35,7 @@ _MOST_FILES = 200
 
 _TAKEN = text("""
     SELECT i.id FROM uploads u JOIN imports i ON i.id = u.import_id
-    WHERE u.id = ANY(:ids) AND (i.outcome IS NULL OR i.outcome = 'success')""")
+    WHERE u.id = ANY(:ids) AND (i.outcome IS NULL OR i.outcome = 'success' OR i.discarded_at IS NOT NULL)""")
 
 # An earlier import of the same files keeps nothing any more.
 _SUPERSEDE = text("""

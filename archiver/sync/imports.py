@@ -38,7 +38,7 @@ _NEXT = f"""
     WHERE {_OPEN} AND s.removed_at IS NULL AND s.status <> 'paused'
         AND NOT EXISTS (SELECT 1 FROM sync_sessions x WHERE x.ingestion_source_id = s.id)
         AND NOT EXISTS (
-            SELECT 1 FROM outbox o LEFT JOIN imports n ON CAST(n.id AS text) = o.payload->'data'->>'import_id'
+            SELECT 1 FROM outbox o LEFT JOIN imports n ON n.id = CAST(nullif(o.payload->'data'->>'import_id', '') AS uuid)
             WHERE o.source_id = s.id AND o.job IN ('continuous-sync', 'initial-import')
                 AND (n.id IS NULL OR n.outcome IS NULL))"""  # noqa: S608
 _NEXT_OF_SOURCE = text(f"{_NEXT} AND s.id = :source ORDER BY i.number LIMIT 1")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,23 @@ def test_a_new_user_imports_what_there_is(archiver: Archiver, tmp_path: Path) ->
         "noise": 1,
     }
     assert sum(line["missing"] for line in lines) == 0
+
+
+def test_two_imports_into_one_mailbox_at_the_same_time(archiver: Archiver, tmp_path: Path) -> None:
+    for which in range(2):
+        messages = [mailfiles.message(which * 100 + number) for number in range(20)]
+        mailfiles.put(tmp_path / f"{which}.mbox", mailfiles.mbox(messages))
+    archiver.start()
+    with ThreadPoolExecutor(2) as pool:
+        ended = list(pool.map(lambda which: run(archiver, f"{which}.mbox", "--mailbox", ANN), range(2)))
+    assert [(code, told["outcome"], told["archived"], told["found"]) for code, told in ended] == [(0, "success", 20, 20)] * 2
+    assert len({told["run"] for _, told in ended}) == 2
+    listed = json.loads(archiver.command("imports", "list", "--json").stdout)["imports"]
+    assert {(one["id"], one["run"], one["state"]) for one in listed} == {
+        (told["import"], told["run"], "success") for _, told in ended
+    }
+    done = archiver.command("imports", "discard", listed[0]["id"][:30])
+    assert (done.returncode, "nothing is kept of this import" in done.stderr) == (2, True), done.stderr
 
 
 def test_wrong_usage_is_said_before_anything_is_started(archiver: Archiver, tmp_path: Path) -> None:

@@ -107,6 +107,10 @@ class ImportWorld:
         with self.engine.connect() as connection:
             return imports.load(connection, item.id)
 
+    def listed(self) -> list[Import]:
+        with self.engine.connect() as connection:
+            return imports.listed(connection, self.admin)
+
     @property
     def copies(self) -> int:
         return int(self.one("SELECT count(*) FROM message_copies"))

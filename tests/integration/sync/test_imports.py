@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import os
-import shutil
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 import pytest
-from sqlalchemy import Engine, event, text
+from sqlalchemy import Engine, event
+from sqlalchemy.exc import DBAPIError, NoResultFound
 
 from archiver.errors import Conflict, UsageError
 from archiver.models.states import SourceStatus
 from archiver.queue.jobs import Envelope, InitialImport, QueueName
 from archiver.queue.queues import FailedJob
-from archiver.services import dead_letters, imports, source_rows, sources, upload_imports, uploads
+from archiver.services import dead_letters, imports, source_rows, sources, upload_imports
 from archiver.services.imports import Import
 from archiver.sync import tick
 from archiver.sync.failures import settle_failed
@@ -109,85 +109,46 @@ def test_a_repeated_import_finds_everything_known(world: ImportWorld) -> None:
     assert world.copies == 3
 
 
-# --- uploads
+def test_imports_that_begin_while_others_end_are_all_read(world: ImportWorld) -> None:
+    """Three people begin, two workers read, each job may run twice at once: nobody is forgotten, nothing is read by halves."""
+    begun: list[Import] = []
+    stop = threading.Event()
+    each = 8
 
+    def begin(who: int) -> None:
+        for number in range(each):
+            name, first = f"{who}-{number}.mbox", who * 1000 + number * 10
+            if number % 2:
+                upload = world.uploaded(name, mailfiles.mbox([mailfiles.message(first), mailfiles.message(first + 1)]))
+                begun.append(world.begin_upload(upload))
+            else:
+                begun.append(world.begin(world.file(name, first, first + 1)))
 
-def test_an_upload_stays_after_a_failure_until_somebody_discards_it(world: ImportWorld) -> None:
-    for data, outcome in ((os.urandom(3000), "incomplete"), (mailfiles.mbox([mailfiles.message(1)]), "success")):
-        item = world.begin_upload(world.uploaded("mail.mbox", data))
-        world.drain()
-        assert world.load(item).outcome == outcome
-    (failed,) = (one for one in _listed(world) if one.keeps_upload)
-    assert failed.outcome == "incomplete"
-    assert len(world.kept_files()) == 2, "the upload, and its name in the import's folder"
-    for path in uploads.folder(world.settings).rglob("*"):
-        os.utime(path, (0, 0))  # years later
+    def work(_: int) -> list[str]:
+        troubles = []
+        while not stop.is_set():
+            for row_id, _job in world.open_jobs()[:3]:
+                try:
+                    world.run(row_id)
+                except (ValueError, DBAPIError, NoResultFound) as error:  # another one had it, and the queue would try again
+                    troubles.append(type(error).__name__)
+            stop.wait(0.01)
+        return troubles
+
+    with ThreadPoolExecutor(5) as pool:
+        working = [pool.submit(work, number) for number in range(2)]
+        for done in [pool.submit(begin, who) for who in range(3)]:
+            done.result(timeout=120)
+        deadline = time.monotonic() + 120
+        while any(world.load(item).outcome is None for item in begun) and time.monotonic() < deadline:
+            stop.wait(0.05)
+        stop.set()
+        for worker in working:
+            worker.result(timeout=60)
+    assert {world.load(item).outcome for item in begun} == {"success"}
+    assert world.copies == 3 * each * 2
     upload_imports.tidy(world.engine, world.settings)
-    uploads.tidy(world.engine, world.settings)
-    assert len(world.kept_files()) == 2, "time alone removes nothing"
-    world.discard(failed)
-    assert world.kept_files() == []
-    assert world.rows("SELECT 1 FROM uploads") == []
-    with pytest.raises(Conflict, match="nothing is kept"):
-        world.discard(failed)
-
-
-def _listed(world: ImportWorld) -> list[Import]:
-    with world.engine.connect() as connection:
-        return imports.listed(connection, world.admin)
-
-
-def test_an_upload_whose_import_failed_is_imported_again(world: ImportWorld) -> None:
-    upload = world.uploaded("mail.mbox", mailfiles.mbox([mailfiles.message(1)]))
-    item = world.begin_upload(upload)
-    hidden = uploads.folder(world.settings) / "hidden"
-    shutil.move(uploads.folder(world.settings) / f"import-{item.id}", hidden)
-    world.drain()
-    assert world.load(item).outcome == "failed"
-    again = world.begin_upload(upload)
-    assert again.id != item.id
-    with pytest.raises(Conflict, match="another import reads these files"):
-        world.begin_upload(upload, mailbox="bob@example.org")
-    with pytest.raises(Conflict, match="it is removed when that has succeeded"):
-        upload_imports.remove(world.engine, world.settings, world.admin, upload.id)
-    world.drain()
-    shutil.rmtree(hidden)
-    assert world.load(again).outcome == "success"
-    assert (world.copies, world.kept_files()) == (1, [])
-    assert [one.keeps_upload for one in _listed(world)] == [False, False]
-
-
-def test_an_upload_that_two_people_begin_to_import_is_read_once(world: ImportWorld) -> None:
-    upload = world.uploaded("mail.mbox", mailfiles.mbox([mailfiles.message(1)]))
-    barrier = threading.Barrier(2)
-
-    def begin(mailbox: str) -> object:
-        barrier.wait()
-        try:
-            return world.begin_upload(upload, mailbox=mailbox)
-        except Conflict as error:
-            return error
-
-    with ThreadPoolExecutor(2) as pool:
-        said = list(pool.map(begin, (ANN, "bob@example.org")))
-    assert sum(isinstance(one, Import) for one in said) == 1, said
-    world.drain()
-    assert (world.copies, world.kept_files()) == (1, [])
-
-
-def test_a_folder_that_is_the_only_copy_of_something_is_left_alone(world: ImportWorld) -> None:
-    """As an earlier release left it, whose import was dropped."""
-    lost = uploads.folder(world.settings) / "import-01890000-0000-7000-8000-000000000000" / "0" / "mail.mbox"
-    mailfiles.put(lost, b"x")
-    begun = uploads.folder(world.settings) / "import-01890000-0000-7000-8000-000000000001" / "0" / "mail.mbox"
-    begun.parent.mkdir(parents=True)
-    begun.hardlink_to(lost)
-    other = mailfiles.put(uploads.folder(world.settings) / "import-01890000-0000-7000-8000-000000000002" / "0" / "a", b"y")
-    for place in (lost, begun, other):
-        os.utime(place.parents[1], (0, 0))
-    upload_imports.tidy(world.engine, world.settings)
-    assert other.exists()
-    assert lost.exists() or begun.exists()
+    assert (world.kept_files(), world.open_jobs(), world.rows("SELECT 1 FROM sync_sessions")) == ([], [], [])
 
 
 # --- broken off
@@ -332,7 +293,7 @@ def test_sync_now_reads_again_what_did_not_succeed(world: ImportWorld) -> None:
         sources.sync_now(connection, load_source(world, failed))
     world.drain()
     assert world.copies == 2
-    assert [one.outcome for one in _listed(world)] == ["success", "success", "failed"]
+    assert [one.outcome for one in world.listed()] == ["success", "success", "failed"]
     with pytest.raises(UsageError, match="reads files once"):
         sources.edit(world.engine, world.work.keyring, None, load_source(world, failed), {}, {})  # type: ignore[arg-type]
 
@@ -353,50 +314,6 @@ def test_a_waiting_import_can_be_cancelled_and_one_under_way_cannot(world: Impor
     world.drain()
     assert [world.load(one).outcome for one in (first, second)] == ["success", "cancelled"]
     assert world.copies == 1
-
-
-# --- from an earlier release
-
-
-def _as_before(world: ImportWorld, path: Path, number: int = 0) -> UUID:
-    """An import as an earlier release requests it: in the settings of its source."""
-    item = world.begin(path)
-    world.act(
-        "UPDATE ingestion_sources SET status = 'pending',"
-        " settings = i.settings || jsonb_build_object('number', CAST(:n AS int))"
-        " FROM imports i WHERE i.source_id = ingestion_sources.id",
-        n=number,
-    )
-    world.act("DELETE FROM imports")
-    world.act("UPDATE outbox SET payload = payload #- '{data,import_id}'")
-    return item.source_id
-
-
-def test_an_import_that_an_earlier_release_requested_is_read(world: ImportWorld) -> None:
-    source_id = _as_before(world, world.file("a.mbox", 1, 2), 7)
-    world.drain()
-    assert world.copies == 2
-    assert world.rows("SELECT source_id, number, outcome, mailbox FROM imports") == [(source_id, 7, "success", ANN)]
-    second = world.begin(world.file("b.mbox", 3))
-    world.drain()
-    assert (world.load(second).number, world.load(second).outcome, world.copies) == (8, "success", 3)
-
-
-def test_an_import_under_way_at_the_upgrade_finishes(tmp_path: Path, engine: Engine, database_url: str) -> None:
-    """The migration's own statement, on a session that has listed its mailboxes and read nothing yet."""
-    from migrations.versions import m0009_imports
-
-    world = ImportWorld(tmp_path, engine, database_url)
-    _as_before(world, world.file("a.mbox", 1, 2), 3)
-    world.run(world.open_jobs()[0][0])
-    world.act("DELETE FROM imports")
-    with engine.begin() as connection:
-        connection.execute(text(m0009_imports._ADOPT))
-        connection.execute(text(m0009_imports._SETTLE))
-    ((session_id,),) = world.rows("SELECT id FROM sync_sessions")
-    assert world.rows("SELECT session_id, outcome, number FROM imports") == [(session_id, None, 3)]
-    world.drain()
-    assert (world.copies, world.one("SELECT outcome FROM imports")) == (2, "success")
 
 
 def test_names_of_files_are_held_against_what_is_known(world: ImportWorld) -> None:
