@@ -44,8 +44,9 @@ def test_everything_comes_in_once_and_only_what_is_new_is_downloaded(world: Worl
     assert (third.outcome, third.archived) == ("success", 80)
     lines = journal.read_text().splitlines()
     assert len(lines) == len(set(lines)) == 600, "nothing was downloaded twice"
-    state = world.one("SELECT sync_state FROM ingestion_sources WHERE id = :id", id=source.id)
-    assert len([key for key in state if key.startswith("fake:")]) >= 8, "one flat key for each mailbox and folder"
+    states = [row[0] for row in world.rows("SELECT sync_state FROM mailboxes WHERE source_id = :id", id=source.id)]
+    assert len([key for state in states for key in state if key.startswith("fake:")]) >= 8, "one for each mailbox and folder"
+    assert set(world.one("SELECT sync_state FROM ingestion_sources WHERE id = :id", id=source.id)) == {"last_listing"}
 
 
 def test_the_end_of_a_cycle_wakes_those_who_wait_for_it(world: World) -> None:
