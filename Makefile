@@ -41,8 +41,8 @@ chaos: $(VENV)/.dev  ## the long tests: hundreds of rounds of killing things (an
 bench: $(VENV)/.dev  ## measure; BENCH=name runs one of benchmarks/*.py
 	@$(BIN)/python -m benchmarks $(BENCH)
 
-fuzz: $(VENV)/.dev  ## mutated mail for SECONDS=60 against everything that reads mail
-	@$(BIN)/python tests/unit/mail/fuzz.py $(or $(SECONDS),60)
+fuzz: $(VENV)/.dev  ## hostile mail for SECONDS=60 against everything that reads mail; guided by coverage with atheris
+	@$(BIN)/python -m tests.fuzz $(or $(SECONDS),60)
 
 format: $(VENV)/.dev  ## rewrite the code in the house format
 	$(BIN)/ruff format .

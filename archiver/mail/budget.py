@@ -12,6 +12,8 @@ class Budget:
 
     left: int
     spent: int = 0
+    inflated: int = 0
+    """Also what was thrown away because it was too much: forty bombs must not be inflated in vain one after the other."""
 
     @classmethod
     def of(cls, size: int) -> "Budget":
@@ -21,6 +23,11 @@ class Budget:
         compressed (S/MIME, RTF with its built-in dictionary) may well be more than 20 times its size.
         """
         return cls(min(limits.DECODED_BYTES, max(limits.DECODED_LEAST_BYTES, limits.DECODED_TIMES * size)))
+
+    @property
+    def inflatable(self) -> int:
+        """How much a decompressor may give."""
+        return max(0, min(self.left, self.left + self.spent - self.inflated))
 
     def take(self, size: int, defects: Defects) -> bool:
         """False, and a defect, if this is more than is left; what is refused stays as it is, in a file of the message."""

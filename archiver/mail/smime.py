@@ -13,6 +13,7 @@ _COMPRESSED = bytes.fromhex("060b2a864886f70d0109100109")
 _DATA = bytes.fromhex("06092a864886f70d010701")
 _LOOKED_AT = 4096
 _CHUNKS = 200_000
+_PIECE_BYTES = 4 << 20
 
 
 class SmimeKind(StrEnum):
@@ -45,15 +46,23 @@ def smime_content(content: bytes, budget: Budget, defects: Defects) -> bytes | N
         return None
     octets = _octets(content, _inside(content, at))
     if octets is not None and kind is SmimeKind.COMPRESSED:
-        octets = _inflated(octets, budget.left + 1)
+        octets = _inflated(octets, budget, defects)
     return octets if octets is not None and budget.take(len(octets), defects) else None
 
 
-def _inflated(octets: bytes, most: int) -> bytes | None:
+def _inflated(octets: bytes, budget: Budget, defects: Defects) -> bytes | None:
+    decoder, pieces = zlib.decompressobj(), []
     try:
-        return zlib.decompressobj().decompress(octets, most)
+        while octets and not decoder.eof:
+            if budget.inflatable == 0:
+                defects.add("decodes_to_too_much")
+                return None
+            pieces.append(decoder.decompress(octets, min(_PIECE_BYTES, budget.inflatable)))
+            budget.inflated += len(pieces[-1])
+            octets = decoder.unconsumed_tail
     except zlib.error:
         return None
+    return b"".join(pieces)
 
 
 def _inside(data: bytes, at: int) -> int:

@@ -10,6 +10,7 @@ import struct
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 LENGTH = struct.Struct(">I")
@@ -46,13 +47,14 @@ class Reader:
             return f"took more than {SECONDS_AT_LEAST:g} s, or {SECONDS_PER_MEGABYTE:g} s for a megabyte"
         except (OSError, EOFError):
             code = process.wait()
-            self._process = None
+            self.close()
             return f"died: {signal.Signals(-code).name if code < 0 else f'exit code {code}'}"
 
     def close(self) -> None:
         if self._process is not None:
             self._process.kill()
-            self._process.wait()
+            with suppress(OSError):
+                self._process.communicate()
             self._process = None
 
     def _running(self) -> subprocess.Popen[bytes]:
