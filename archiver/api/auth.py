@@ -116,6 +116,7 @@ def signed_in(request: Request) -> Principal:
     if who is None:
         _limit(request, f"address:{client_address(request)}")
         raise NotSignedIn("sign in first, or send an API key that is good")
+    request.state.user_id = who.user_id
     if token is not None and request.method not in _SAFE:
         refuse_other_sites(request)
         shown = str(request.headers.get(CSRF_HEADER) or getattr(request.state, "csrf", ""))  # a form's field comes by the state

@@ -19,7 +19,7 @@ _MARKS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "failed": ("✗", 
 
 
 def doctor(json: Json = False) -> None:
-    """Check Python, disk, ports, permissions, keys, clock, versions, migrations and workers. Starts nothing.
+    """Check Python, disk, ports, permissions, keys, clock, versions, readers, migrations and workers. Starts no server.
 
     Ends with 1 if something has to be mended.
     """

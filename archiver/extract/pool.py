@@ -32,6 +32,10 @@ class ChildrenBusy(NotReady):
     """No child has become free in the time that the caller has."""
 
 
+class PoolClosed(NotReady, OSError):
+    """There is no child to be had any more."""
+
+
 class Children:
     """Children start when they are first needed, outlive what they read only if they can, and never outlive this process."""
 
@@ -102,7 +106,7 @@ class Children:
     def _start(self) -> ChildProcess:
         with self._lock:
             if self._is_closed:
-                raise OSError("the extractor is closed")
+                raise PoolClosed("the readers are closed: the process is stopping")
             child = ChildProcess(self._module, programs=self._programs)
             self._children.add(child)
             return child

@@ -20,6 +20,7 @@ from archiver.queue.jobs import QueueName
 from archiver.queue.queues import ping
 from archiver.secrets import CREDENTIALS_KEY_FILE, STORAGE_KEY_FILE, credentials_keyring, storage_keyring
 from archiver.services.health import check_parts
+from archiver.services.mail_readers import MailReaders
 from archiver.services.schema import pending_migrations
 from archiver.stack.folder import DataFolder
 from archiver.stack.modes import open_to_others
@@ -48,6 +49,7 @@ class Finding:
 def examine(settings: Settings, *, running: bool, port_free: Callable[[], None]) -> list[Finding]:
     """`running`: something runs on this data folder, and `settings` has its addresses."""
     findings = [_python(), _packages(), _disk(settings), *_folder(settings), *_keys(settings), _clock(settings)]
+    findings.append(_readers())
     findings.append(_port(settings, port_free, running=running))
     findings += _servers(settings, running=running)
     return findings
@@ -138,6 +140,26 @@ def _clock(settings: Settings) -> Finding:
     if skew > _CLOCK_SKEW_SECONDS:
         return Finding("clock", Verdict.WARNING, f"differs from that of Postgres by {skew:.0f} s: set both by NTP")
     return Finding("clock", Verdict.OK, f"{now:%Y-%m-%d %H:%M:%S} UTC, as in Postgres")
+
+
+def _readers() -> Finding:
+    """Starts one of the children that read mail, and has it try what it must not be able to do."""
+    try:
+        with MailReaders(1) as readers:
+            found = readers.confinement()
+    except (ArchiverError, OSError) as error:
+        return Finding("readers", Verdict.FAILED, f"mail can't be read: {error}")
+    in_force = ", ".join(found.in_force) or "nothing"
+    if found.is_shut_in:
+        return Finding(
+            "readers", Verdict.OK, f"mail and files are read without network and files of yours; in force: {in_force}"
+        )
+    missing = " and ".join(name for name, refused in found.refused.items() if not refused)
+    return Finding(
+        "readers",
+        Verdict.WARNING,
+        f"what reads mail and files could reach {missing}: this system does not keep it from that; in force: {in_force}",
+    )
 
 
 def _port(settings: Settings, port_free: Callable[[], None], *, running: bool) -> Finding:

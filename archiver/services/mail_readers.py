@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
+from types import TracebackType
 from typing import Any
 
 from archiver.errors import NotFound
@@ -63,6 +64,16 @@ class Document:
     error: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class Confinement:
+    in_force: tuple[str, ...]
+    refused: dict[str, bool]
+
+    @property
+    def is_shut_in(self) -> bool:
+        return all(self.refused.values())
+
+
 class MailReaders:
     """Any number of threads may use it; each waits for a free child."""
 
@@ -103,8 +114,19 @@ class MailReaders:
             raise NotFound(f"this message has no attachment {number}")
         return File(str(found["name"]), str(found["content_type"]), bytes.fromhex(found["sha256"]), pieces[0])
 
+    def confinement(self) -> Confinement:
+        """What keeps a child from doing harm, as it found when it tried."""
+        found, _ = self.children.ask("confinement")
+        return Confinement(tuple(map(str, found["in_force"])), {str(name): bool(no) for name, no in found["refused"].items()})
+
     def close(self) -> None:
         self.children.close()
+
+    def __enter__(self) -> MailReaders:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
 
 
 class MailGroup:

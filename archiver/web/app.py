@@ -21,6 +21,7 @@ from archiver.services.health import Health, check_parts, job_figures
 from archiver.services.overview import index_figures
 from archiver.web.around import Around
 from archiver.web.assets import FOLDER, KeptFiles, static_path
+from archiver.web.fair import Fair
 from archiver.web.hosts import Hosts
 from archiver.web.metrics import Metrics
 from archiver.web.monitoring import refusal
@@ -68,6 +69,7 @@ def create_app(settings: Settings) -> FastAPI:
 
     app = FastAPI(title="Archiver", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
     app.state.context = context
+    app.add_middleware(Fair)
     app.add_middleware(
         Around, metrics=metrics, upload_max_bytes=settings.upload_max_bytes, hosts=Hosts(settings), https=context.secure
     )

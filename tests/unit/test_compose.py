@@ -29,12 +29,13 @@ COMPOSE_VARIABLES = {"POSTGRES_PASSWORD", "VALKEY_PASSWORD"}
 DURATION = {"type": "string", "pattern": r"^\d+(ms|s|m)$"}
 SCHEMA: dict[str, Any] = {
     "type": "object",
-    "required": ["name", "services", "volumes"],
+    "required": ["name", "services", "volumes", "networks"],
     "additionalProperties": False,
     "patternProperties": {"^x-": {}},
     "properties": {
         "name": {"type": "string", "pattern": "^[a-z0-9][a-z0-9_-]*$"},
         "volumes": {"type": "object"},
+        "networks": {"type": "object"},
         "services": {
             "type": "object",
             "additionalProperties": {
@@ -50,6 +51,9 @@ SCHEMA: dict[str, Any] = {
                     "ports": {"type": "array", "items": {"type": "string", "pattern": r"^127\.0\.0\.1:"}},
                     "volumes": {"type": "array", "items": {"type": "string", "pattern": "^[a-z]+:/"}},
                     "shm_size": {"type": "string"},
+                    "networks": {"type": "array", "items": {"enum": ["servers", "outside"]}, "minItems": 1},
+                    "cap_drop": {"const": ["ALL"]},
+                    "security_opt": {"const": ["no-new-privileges:true"]},
                     "stop_grace_period": DURATION,
                     "depends_on": {
                         "type": "object",
@@ -99,6 +103,16 @@ def test_the_file_has_the_right_form(compose: dict[str, Any]) -> None:
     assert used == set(compose["volumes"])
     for service in compose["services"].values():
         assert set(service.get("depends_on", {})) <= set(compose["services"])
+
+
+def test_what_reads_foreign_mail_reaches_the_servers_and_nothing_else(compose: dict[str, Any]) -> None:
+    assert compose["networks"] == {"servers": {"internal": True}, "outside": {}}
+    for name, service in compose["services"].items():
+        assert "servers" in service["networks"]
+        assert ("outside" in service["networks"]) == (name in {"web", "ingestion-worker"})
+        assert (service.get("cap_drop"), service.get("security_opt")) == (
+            (["ALL"], ["no-new-privileges:true"]) if name in OURS else (None, None)
+        )
 
 
 def test_our_services_run_commands_that_exist(compose: dict[str, Any]) -> None:
