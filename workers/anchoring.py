@@ -5,6 +5,9 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 
+from sqlalchemy.exc import DBAPIError
+
+from archiver.errors import ArchiverError
 from archiver.logs import get_logger
 from archiver.services.audit_anchors import Anchors
 
@@ -32,7 +35,9 @@ class Anchoring:
                     self.anchors.check()
                     checked = True
                 self.anchors.write()
-            except Exception:  # Postgres or the store is away: what is not anchored now is anchored in a minute
+            except (DBAPIError, ArchiverError) as error:  # away: what is not anchored now is anchored in a minute
+                log.warning("audit_not_anchored", error=(str(error).splitlines() or [type(error).__name__])[0])
+            except Exception:
                 log.exception("audit_not_anchored")
             if stops:
                 return

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -27,6 +27,9 @@ from archiver.store.pack import Place
 FILE = "audit-head.json"
 _HEAD = text("SELECT id, hash FROM audit_log ORDER BY id DESC LIMIT 1")
 _HASH = text("SELECT hash FROM audit_log WHERE id = :id")
+
+_WATCHMAN = replace(LOCAL_OPERATOR, name="archiver", rights=frozenset())
+"""Nobody did it: a start has found it."""
 
 log = get_logger("audit")
 
@@ -66,7 +69,7 @@ class Anchors:
                 return None
             head = connection.execute(_HEAD).one_or_none()
             there = f"{head.id}:{bytes(head.hash).hex()}" if head else "0:"
-            audit.record(connection, LOCAL_OPERATOR, "audit.gap_found", "audit", anchored=newest.head, found=there)
+            audit.record(connection, _WATCHMAN, "audit.gap_found", "audit", anchored=newest.head, found=there)
         log.error("audit_log_cut", anchored=newest.head, anchored_at=newest.at.isoformat(), found=there)
         return newest
 

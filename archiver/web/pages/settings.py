@@ -13,6 +13,8 @@ from fastapi.responses import Response
 from archiver.errors import ArchiverError, UsageError
 from archiver.models.states import Role
 from archiver.services import api_keys, audit, grants, sessions, totp, users
+from archiver.services.audit_anchors import Anchors
+from archiver.services.audit_proof import prove
 from archiver.services.principal import Right, Scope
 from archiver.services.sign_in import confirm, confirm_password
 from archiver.services.users import User
@@ -211,6 +213,7 @@ def audit_page(view: Viewed, before: int | None = None, action: str = "", actor:
     filters = {"before": before, "action": action.strip()[:80] or None, "actor": actor.strip()[:254] or None}
     with view.context.reading() as connection:
         entries = audit.listed(connection, most=_ENTRIES, **filters)
-    verified = audit.verify(view.context.engine) if verify else None
+    anchors = Anchors(view.context.engine, view.context.archive, view.context.settings.archiver_data) if verify else None
+    verified = prove(anchors) if anchors else None
     values: dict[str, Any] = {"tab": "audit", "entries": entries, "action": action, "actor": actor, "verified": verified}
     return view.page("settings_audit.html", **values, more=entries[-1].id if len(entries) == _ENTRIES else None)
