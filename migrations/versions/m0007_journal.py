@@ -4,6 +4,8 @@ import sqlalchemy as sa
 from alembic import op
 from sqlalchemy.dialects import postgresql
 
+from migrations import indexes
+
 revision = "0007"
 down_revision = "0006"
 branch_labels = None
@@ -19,6 +21,9 @@ _STATE = """
 
 
 def upgrade() -> None:
+    op.execute("ALTER TABLE message_copies ADD COLUMN IF NOT EXISTS deleted_sha256 bytea")
+    where = "deleted_sha256 IS NOT NULL"
+    indexes.create("ix_message_copies_deleted", "message_copies", ["mailbox_id", "deleted_sha256"], where)
     op.execute("CREATE SEQUENCE journal_numbers")
     op.create_table(
         "archive_state",
@@ -32,14 +37,7 @@ def upgrade() -> None:
     _tombstones()
     for table in ("sync_session_mailboxes", "sync_runs"):
         op.add_column(table, sa.Column("deleted_here", sa.BigInteger(), server_default=sa.text("0"), nullable=False))
-    op.add_column("message_copies", sa.Column("deleted_sha256", sa.LargeBinary(), nullable=True))
     op.execute(_FILL)
-    op.create_index(
-        "ix_message_copies_deleted",
-        "message_copies",
-        ["mailbox_id", "deleted_sha256"],
-        postgresql_where=sa.text("deleted_sha256 IS NOT NULL"),
-    )
     op.execute(_STATE)
 
 
