@@ -95,7 +95,8 @@ def _sum_up(run: Run) -> None:
     rate = run.archived / run.seconds if run.seconds else 0.0
     messages.print(
         f"[{style}]{run.outcome}[/{style}]: {run.archived:,} archived ({decimal(run.bytes)}, {rate:,.0f} messages/s), "
-        f"{run.duplicates:,} known, {run.skipped:,} skipped, {run.failed:,} failed, {run.missing:,} missing; "
+        f"{run.duplicates:,} known, {run.skipped:,} skipped, {run.failed:,} failed, "
+        f"{run.missing:,} missing{run.said_about_deleted}; "
         f"{run.mailboxes:,} mailboxes, {run.failed_mailboxes:,} failed; {run.seconds:.1f} s"
     )
     for error in run.errors:

@@ -163,7 +163,8 @@ def show(name: Name, json: Json = False) -> None:
     for run in history:
         console.print(
             f"{run.finished_at:%Y-%m-%d %H:%M:%S}  {run.outcome:<10} {run.archived:,} archived, {run.duplicates:,} known, "
-            f"{run.skipped:,} skipped, {run.failed:,} failed, {run.missing:,} missing, {run.seconds:.1f} s"
+            f"{run.skipped:,} skipped, {run.failed:,} failed, {run.missing:,} missing{run.said_about_deleted}, "
+            f"{run.seconds:.1f} s"
         )
     return console.print(_ledger_table(accounts))
 

@@ -55,8 +55,8 @@ class SyncSessionMailbox(Base):
     archived: Mapped[Count]
     duplicates: Mapped[Count]
     skipped: Mapped[Count]
-    left_out: Mapped[Count]
-    """Deleted here, and therefore not taken in again."""
+    deleted_here: Mapped[Count]
+    """Left out: deleted in the archive, and therefore not taken in again."""
     failed: Mapped[Count]
     missing: Mapped[Count]
     """The gap: listed at the source, and neither archived nor explained."""
@@ -92,7 +92,7 @@ class SyncRun(Base):
     archived: Mapped[Count]
     duplicates: Mapped[Count]
     skipped: Mapped[Count]
-    left_out: Mapped[Count]
+    deleted_here: Mapped[Count]
     failed: Mapped[Count]
     missing: Mapped[Count]
     bytes: Mapped[Count]

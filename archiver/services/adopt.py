@@ -20,7 +20,7 @@ from archiver.models.ids import message_uuid, uuid7
 from archiver.models.states import PackState
 from archiver.services import batch_sql as sql
 from archiver.services import tombstones
-from archiver.services.archive_state import last_stamp, rise_above
+from archiver.services.archive_state import go_on_above, last_stamp, raise_generation
 from archiver.services.delete import drop_unused
 from archiver.services.found_mail import keep_found
 from archiver.services.journal_entries import JournalEntries, tell
@@ -31,6 +31,7 @@ from archiver.store.archive import Archive
 from archiver.store.backend import PackFile
 from archiver.store.errors import Damage, LostPack
 from archiver.store.frames import Kind
+from archiver.store.journal import BEFORE_STAMPS
 from archiver.store.listing import Listing, list_pack
 from archiver.store.pack import PACK_HEADER_BYTES, IndexEntry, Place
 
@@ -118,7 +119,10 @@ def adopt(
     for tries_left in reversed(range(_TRIES)):
         try:
             with ExitStack() as holds, engine.begin() as connection:
-                done = _Adoption(connection, archive, holds, held, rest_seconds).run(pack_ids)
+                adoption = _Adoption(connection, archive, holds, held, rest_seconds)
+                done = adoption.run(pack_ids)
+            with engine.begin() as connection:
+                go_on_above(connection, adoption.newest)
         except OperationalError as error:
             if not tries_left or getattr(error.orig, "sqlstate", None) not in ("40P01", "40001"):
                 raise
@@ -127,6 +131,35 @@ def adopt(
             _log.info("adopted", packs=done.packs, messages=done.messages, copies=done.copies, conflicts=done.conflicts)
         return done
     raise AssertionError("the last try returns or raises")
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """What `adopt` would take in."""
+
+    packs: tuple[str, ...] = ()
+    """Those that the database does not know, or not to their end."""
+    frames: int = 0
+    is_rolled_back: bool = False
+    """There are journal frames with numbers that this database has not given out: it is older than the packs."""
+    in_use: int = 0
+
+
+def find_unknown(engine: Engine, archive: Archive, *, rest_seconds: float = _REST_SECONDS) -> Unknown:
+    """Changes nothing. Packs that somebody writes to, or did in the last `rest_seconds`, are not looked at."""
+    with ExitStack() as holds, engine.begin() as connection:
+        adoption = _Adoption(connection, archive, holds, (), rest_seconds)
+        since = last_stamp(connection)
+        journal = JournalEntries(archive, [], since)
+        found = [stretch for stretch in adoption.stretches(set()) if not stretch.is_known]
+        for stretch in found:
+            journal.read(stretch.pack.id, stretch.listing.entries)
+        return Unknown(
+            tuple(stretch.pack.name for stretch in found),
+            sum(len(stretch.listing.entries) for stretch in found),
+            any(entry.is_new for entry in journal.in_order()),
+            adoption.result.in_use,
+        )
 
 
 class _Adoption:
@@ -139,6 +172,7 @@ class _Adoption:
         self.held = held
         self.rest_seconds = rest_seconds
         self.result = Adopted()
+        self.newest = BEFORE_STAMPS
         self.lost: list[UUID] = []
         """Packs that the database knows, and that are not there."""
 
@@ -146,7 +180,7 @@ class _Adoption:
         self.connection.execute(_ONE_AT_A_TIME)
         since = last_stamp(self.connection)
         journal = JournalEntries(self.archive, self.result.damage, since)
-        stretches = list(self._stretches(set(pack_ids)))
+        stretches = list(self.stretches(set(pack_ids)))
         for stretch in stretches:
             journal.read(stretch.pack.id, stretch.listing.entries)
             for damage in stretch.listing.damage:
@@ -154,8 +188,9 @@ class _Adoption:
         stretches = [self._without_settled(stretch, journal) for stretch in stretches]
         if any(stretch.objects or stretch.listing.damage or not stretch.is_known for stretch in stretches):
             self._take_in(stretches, journal)
-        if journal.newest.generation > since.generation or journal.newest.number > since.number:
-            rise_above(self.connection, journal.newest)
+        self.newest = journal.newest
+        if self.newest.generation > since.generation or self.newest.number > since.number:
+            raise_generation(self.connection, self.newest)
         return self.result
 
     def _take_in(self, stretches: list[Stretch], journal: JournalEntries) -> None:
@@ -166,7 +201,7 @@ class _Adoption:
         self._register(stretches)
         self.connection.execute(_RETIRE, {"ids": emptied})
 
-    def _stretches(self, pack_ids: set[UUID]) -> Iterator[Stretch]:
+    def stretches(self, pack_ids: set[UUID]) -> Iterator[Stretch]:
         known = {row.id: row for row in self.connection.execute(_PACKS)}
         there = list(self.archive.backend.packs())
         self.lost = [row.id for row in known.values() if row.state != PackState.RETIRED and row.id not in set(there)]

@@ -29,6 +29,15 @@ def last_stamp(connection: Connection) -> Stamp:
 
 
 def rise_above(connection: Connection, newest: Stamp) -> None:
-    """A new generation, above everything that is in the packs. The sequence stays up even if the transaction fails."""
-    connection.execute(_GO_ON, {"number": max(1, newest.number)})
+    """A new generation, above everything that is in the packs."""
+    raise_generation(connection, newest)
+    go_on_above(connection, newest)
+
+
+def raise_generation(connection: Connection, newest: Stamp) -> None:
     connection.execute(_RAISE, {"generation": newest.generation})
+
+
+def go_on_above(connection: Connection, newest: Stamp) -> None:
+    """Not rolled back with its transaction: for one whose other work is committed already, or would begin anew."""
+    connection.execute(_GO_ON, {"number": max(1, newest.number)})

@@ -177,8 +177,8 @@ NOTIFY_OUTBOX = "SELECT pg_notify('archiver_outbox', 'indexing')"
 
 COUNT = """
     UPDATE sync_session_mailboxes SET seen = seen + %(seen)s, archived = archived + %(archived)s,
-        duplicates = duplicates + %(duplicates)s, skipped = skipped + %(skipped)s, left_out = left_out + %(left_out)s,
-        failed = failed + %(failed)s, bytes = bytes + %(bytes)s
+        duplicates = duplicates + %(duplicates)s, skipped = skipped + %(skipped)s,
+        deleted_here = deleted_here + %(deleted_here)s, failed = failed + %(failed)s, bytes = bytes + %(bytes)s
     WHERE session_id = %(session_id)s AND mailbox_id = %(mailbox_id)s"""
 
 HEARTBEAT = """

@@ -143,6 +143,8 @@ def report(connection: Connection, source: Source, run: Run) -> Report:
     values = {"id": source.id, "since": run.started_at, "most": _MOST_LISTED, "separator": _SEPARATOR}
     others = [(row[0], row[1].removeprefix("not mail: ")) for row in connection.execute(_SKIPPED, values)]
     left_out = [(row[0], int(row[1])) for row in connection.execute(_LEFT_OUT, values)]
+    if run.deleted_here:
+        left_out.append(("deleted here", run.deleted_here))
     counted = tally(connection, source)
     known = max(0, counted.found - run.archived - sum(number for _, number in left_out))
     return Report(tuple(others), tuple(left_out), known, counted)

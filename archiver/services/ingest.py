@@ -60,8 +60,8 @@ class BatchResult:
     """Copies that were known."""
     failed: int = 0
     skipped: int = 0
-    left_out: int = 0
-    """Deleted here, and therefore not taken in again, whatever their key is by now."""
+    deleted_here: int = 0
+    """Left out: deleted in the archive, and therefore not taken in again, whatever their key is by now."""
     changed: int = 0
     bytes: int = 0
     """Of the new copies, as they came."""
@@ -100,7 +100,7 @@ class Ingest:
             mailbox=str(origin.mailbox_id),
             archived=result.archived,
             duplicates=result.duplicates,
-            left_out=result.left_out,
+            deleted_here=result.deleted_here,
             failed=result.failed,
             seconds=round(time.monotonic() - started, 3),
         )
@@ -192,7 +192,7 @@ class _Transaction:
                 duplicates=len(intake.items) - len(copies) - len(left_out),
                 failed=len(intake.failed),
                 skipped=len(self.batch.skipped),
-                left_out=len(left_out),
+                deleted_here=len(left_out),
                 changed=changed,
                 bytes=sum(item.raw.size for item in copies),
             )
@@ -350,7 +350,7 @@ class _Transaction:
                 archived=result.archived,
                 duplicates=result.duplicates,
                 skipped=result.skipped,
-                left_out=result.left_out,
+                deleted_here=result.deleted_here,
                 failed=result.failed,
                 bytes=result.bytes,
             )

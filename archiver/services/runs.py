@@ -61,6 +61,8 @@ class Run:
     archived: int
     duplicates: int
     skipped: int
+    deleted_here: int
+    """Left out, as they were deleted in the archive."""
     failed: int
     missing: int
     bytes: int
@@ -69,6 +71,11 @@ class Run:
     @property
     def seconds(self) -> float:
         return (self.finished_at - self.started_at).total_seconds()
+
+    @property
+    def said_about_deleted(self) -> str:
+        """Nothing, where there was none."""
+        return f", {self.deleted_here:,} left out: deleted here" if self.deleted_here else ""
 
     def figures(self) -> dict[str, Any]:
         """What `--wait --json` prints."""
@@ -79,6 +86,7 @@ class Run:
             "duplicates": self.duplicates,
             "failed": self.failed,
             "skipped": self.skipped,
+            "deleted_here": self.deleted_here,
             "missing": self.missing,
             "bytes": self.bytes,
             "mailboxes": self.mailboxes,
@@ -107,8 +115,8 @@ _MAILBOXES = text("""
     ORDER BY m.state = 'running' DESC, m.state = 'failed' DESC, m.started_at DESC NULLS LAST, b.address LIMIT :most""")
 
 _RUNS = """
-    SELECT id, outcome, started_at, finished_at, total_mailboxes, failed_mailboxes, archived, duplicates, skipped, failed,
-           missing, bytes, error_messages FROM sync_runs"""
+    SELECT id, outcome, started_at, finished_at, total_mailboxes, failed_mailboxes, archived, duplicates, skipped, deleted_here,
+           failed, missing, bytes, error_messages FROM sync_runs"""
 
 
 def running(connection: Connection, source_id: UUID | None = None) -> list[Progress]:

@@ -17,8 +17,8 @@ _TOTALS = text("""
     SELECT count(*) AS mailboxes, count(*) FILTER (WHERE state = 'done') AS completed,
            count(*) FILTER (WHERE state IN ('failed', 'cancelled')) AS not_completed,
            coalesce(sum(archived), 0) AS archived, coalesce(sum(duplicates), 0) AS duplicates,
-           coalesce(sum(skipped), 0) AS skipped, coalesce(sum(failed), 0) AS failed,
-           coalesce(sum(missing), 0) AS missing, coalesce(sum(bytes), 0) AS bytes
+           coalesce(sum(skipped), 0) AS skipped, coalesce(sum(deleted_here), 0) AS deleted_here,
+           coalesce(sum(failed), 0) AS failed, coalesce(sum(missing), 0) AS missing, coalesce(sum(bytes), 0) AS bytes
     FROM sync_session_mailboxes WHERE session_id = :id""")
 
 # The keys are flat and say whose they are (imap:alice@example.org:INBOX), so that one `||` merges them.
@@ -31,15 +31,15 @@ _MERGE_STATES = text("""
 
 _WRITE_RUN = text("""
     INSERT INTO sync_runs (id, source_id, outcome, is_initial_import, started_at, total_mailboxes, completed_mailboxes,
-        failed_mailboxes, archived, duplicates, skipped, failed, missing, bytes, error_messages, detail)
+        failed_mailboxes, archived, duplicates, skipped, deleted_here, failed, missing, bytes, error_messages, detail)
     VALUES (:id, :source, :outcome, :initial, :started_at, :mailboxes, :completed, :not_completed, :archived, :duplicates,
-        :skipped, :failed, :missing, :bytes, CAST(:errors AS jsonb), CAST(:detail AS jsonb))
+        :skipped, :deleted_here, :failed, :missing, :bytes, CAST(:errors AS jsonb), CAST(:detail AS jsonb))
     ON CONFLICT (id) DO NOTHING""")
 
 # A source that is looked at every minute would fill the history with cycles in which nothing came.
 _FORGET_UNEVENTFUL = text("""
     DELETE FROM sync_runs WHERE source_id = :source AND finished_at < now() - interval '1 day' AND outcome = 'success'
-        AND archived = 0 AND skipped = 0 AND failed = 0 AND NOT is_initial_import""")
+        AND archived = 0 AND skipped = 0 AND deleted_here = 0 AND failed = 0 AND NOT is_initial_import""")
 
 # 1, 2, 4 … 60 minutes after failures, and never what is read once; else at the next tick, or when its own schedule says
 # (services.sources works that out)

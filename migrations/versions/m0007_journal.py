@@ -31,7 +31,7 @@ def upgrade() -> None:
     )
     _tombstones()
     for table in ("sync_session_mailboxes", "sync_runs"):
-        op.add_column(table, sa.Column("left_out", sa.BigInteger(), server_default=sa.text("0"), nullable=False))
+        op.add_column(table, sa.Column("deleted_here", sa.BigInteger(), server_default=sa.text("0"), nullable=False))
     op.add_column("message_copies", sa.Column("deleted_sha256", sa.LargeBinary(), nullable=True))
     op.execute(_FILL)
     op.create_index(

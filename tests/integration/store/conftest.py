@@ -58,6 +58,19 @@ class World:
     def value(self, statement: str, **parameters: Any) -> Any:
         return self.rows(statement, **parameters)[0][0]
 
+    def refuse(self, table: str, event: str = "INSERT") -> None:
+        """From now on, Postgres refuses this: a transaction that comes so far is rolled back."""
+        with self.engine.begin() as connection:
+            connection.exec_driver_sql(
+                "CREATE OR REPLACE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS"
+                " $$ BEGIN RAISE EXCEPTION 'refused by the test'; END $$"
+            )
+            connection.exec_driver_sql(f"CREATE TRIGGER refuse BEFORE {event} ON {table} EXECUTE FUNCTION refuse()")
+
+    def allow(self, table: str) -> None:
+        with self.engine.begin() as connection:
+            connection.exec_driver_sql(f"DROP TRIGGER refuse ON {table}")
+
     def content(self) -> dict[str, list[Any]]:
         """Everything that must be the same in two archives of the same mail, whatever happened on the way."""
         return {name: self.rows(statement) for name, statement in _CONTENT.items()}

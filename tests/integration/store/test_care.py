@@ -186,7 +186,7 @@ def test_lost_packs_dictionaries_and_objects_are_named(world: World) -> None:
     moved = path.rename(path.with_suffix(".away"))
     world.open()
     report = verify(world.engine, world.archive)
-    assert [problem.what for problem in report.problems] == ["the pack is missing"]
+    assert report.problems[0].what == "the pack is missing"
     assert len(report.problems[0].messages) == world.value("SELECT count(*) FROM messages")
     moved.rename(path)
     os.truncate(path, path.stat().st_size - 3000)
@@ -386,7 +386,7 @@ def test_a_part_goes_with_its_last_message_and_a_message_with_its_last_copy(worl
     assert delete_message(world.engine, world.archive, id_of(10), "all of it").messages == 1
     assert world.value("SELECT count(*) FROM objects WHERE kind IN ('part', 'message')") == 0
     again = Batch((RawMessage("new", messages_of(10)[0].data),))
-    assert ingest.store_batch(world.origin(SECOND), again).left_out == 1
+    assert ingest.store_batch(world.origin(SECOND), again).deleted_here == 1
     assert read_all(world) == 0
 
 

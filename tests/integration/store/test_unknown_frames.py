@@ -222,6 +222,21 @@ def test_an_unknown_pack_is_a_problem(world: World) -> None:
     assert ["does not know this pack" in problem.what for problem in report.problems] == [True]
 
 
+@pytest.mark.parametrize("full", [False, True])
+def test_a_deletion_that_the_database_does_not_know_is_a_problem(
+    world: World, new_world: Callable[..., World], tmp_path: Path, full: bool
+) -> None:
+    fill(world)
+    back_up(world, tmp_path / "early")
+    delete_message(world.engine, world.archive, id_of(20), "asked for")
+    older = roll_back(world, tmp_path / "early", new_world)
+    report = verify(older.engine, older.archive, full=full)
+    assert ["does not know what follows" in problem.what for problem in report.problems] == [True]
+    catch_up(older.engine, older.archive, lambda _: None)
+    assert verify(older.engine, older.archive, full=full).problems == []
+    assert older.rows("SELECT 1 FROM messages WHERE id = :id", id=id_of(20)) == []
+
+
 # erased mail
 
 

@@ -78,7 +78,18 @@ def test_control_jobs_pass_every_limit_and_come_first() -> None:
 
 
 def totals(**changes: int) -> dict[str, int]:
-    names = ("mailboxes", "completed", "not_completed", "archived", "duplicates", "skipped", "failed", "missing", "bytes")
+    names = (
+        "mailboxes",
+        "completed",
+        "not_completed",
+        "archived",
+        "duplicates",
+        "skipped",
+        "deleted_here",
+        "failed",
+        "missing",
+        "bytes",
+    )
     return {**dict.fromkeys(names, 0), **changes}
 
 

@@ -1,0 +1,59 @@
+"""What damage in the journal costs: copies of which no readable frame tells any more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from uuid import UUID
+
+from sqlalchemy import Connection, Engine, text
+
+from archiver.models.ids import message_uuid
+from archiver.services import batch_sql as sql
+from archiver.services.found_mail import FOUND_MAILBOX
+from archiver.services.journal_entries import JournalEntries
+from archiver.store.archive import Archive
+from archiver.store.errors import Damage
+from archiver.store.frames import Kind
+from archiver.store.journal import Occurrences
+from archiver.store.listing import list_pack
+from archiver.store.pack import IndexEntry
+
+_TOLD = text("CREATE TEMPORARY TABLE told (mailbox_id uuid, message_id uuid) ON COMMIT DROP")
+_ADD = "INSERT INTO told SELECT %(mailbox_id)s, unnest(CAST(%(ids)s AS uuid[]))"
+_COUNT = text("""
+    SELECT count(*) FROM message_copies c WHERE c.deleted_at IS NULL AND c.mailbox_id <> :found AND NOT EXISTS (
+        SELECT 1 FROM told t WHERE t.mailbox_id = c.mailbox_id AND t.message_id = c.message_id)""")
+
+
+def copies_without_journal(engine: Engine, archive: Archive) -> int:
+    """How many copies a rebuild would not find: it keeps their messages, and does not know in which mailbox they were.
+
+    It reads the journal of all packs, so it is for those who have found damage.
+    """
+    with engine.begin() as connection:
+        connection.execute(_TOLD)
+        for batch in _readable(archive):
+            ids = sql.uuids({message_uuid(copy.sha256) for copy in batch.copies})
+            sql.run(connection, _ADD, mailbox_id=batch.origin.mailbox_id, ids=ids)
+        return _count(connection)
+
+
+def _readable(archive: Archive) -> Iterable[Occurrences]:
+    journal = JournalEntries(archive, [])
+    for pack_id in archive.backend.packs():
+        journal.read(pack_id, _occurrences(archive, pack_id))
+    decoded = (journal.decode(entry) for entry in journal.in_order())
+    return (batch for batch in decoded if batch is not None)
+
+
+def _occurrences(archive: Archive, pack_id: UUID) -> list[IndexEntry]:
+    try:
+        listing = list_pack(archive.backend.open(pack_id), archive.frames)
+    except Damage:
+        return []
+    return [entry for entry in listing.entries if entry.kind == Kind.OCCURRENCE]
+
+
+def _count(connection: Connection) -> int:
+    connection.execute(text("ANALYZE told"))
+    return int(connection.execute(_COUNT, {"found": FOUND_MAILBOX}).scalar_one())
