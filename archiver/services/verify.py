@@ -40,6 +40,7 @@ _SEALED = text(
     "UPDATE packs SET state = 'sealed', sha256 = :sha256, size_bytes = :size, sealed_at = coalesce(sealed_at, now())"
     " WHERE id = :id"
 )
+_KNOWN_END = text("SELECT size_bytes FROM packs WHERE id = :id AND state <> 'retired'")
 _LEFT = text("UPDATE packs SET state = 'left' WHERE id = :id AND state = 'open'")
 # Deleted ones are known by their hash; in an archive that has yet to look them up, nothing can be said.
 _UNKNOWN = text("""
@@ -130,6 +131,7 @@ class _Verification:
         self.settle_seconds = settle_seconds
         self.report = Report()
         self.unclaimed: list[Unclaimed] = []
+        self.unknown_ends: dict[UUID, int] = {}
 
     def run(self, since: datetime | None) -> Report:
         with self.engine.connect() as connection:
@@ -139,9 +141,10 @@ class _Verification:
         checker = StretchChecker(self.engine, self.archive, full=self.full)
         with workers(self.engine, checker.check, self.processes) as self.check:
             self._packs(rows, since, total)
-        self._unknown_packs({row.id for row in rows})
-        self._unknown_messages()
         self._journal()
+        self._unknown_packs({row.id for row in rows})
+        self._unknown_ends()
+        self._unknown_messages()
         self._counts()
         return self.report
 
@@ -217,6 +220,8 @@ class _Verification:
         report.raw_bytes += outcome.raw_bytes
         report.notes += outcome.notes
         self.unclaimed += outcome.unclaimed
+        if outcome.unknown_end:
+            self.unknown_ends[row.id] = outcome.unknown_end
         for found in outcome.findings:
             self._problem(row.id, pack.name, found.offset, found.what, (found.offset, found.offset + 1), found.sha256)
         progress(stretch.end)
@@ -235,6 +240,13 @@ class _Verification:
         for pack_id in self.archive.backend.packs():
             if pack_id not in known and not self._is_known(pack_id):
                 self._unknown(pack_id, 0, "the database does not know this pack")
+
+    def _unknown_ends(self) -> None:
+        for pack_id, end in self.unknown_ends.items():
+            with self.engine.connect() as connection:
+                known_end = connection.execute(_KNOWN_END, {"id": pack_id}).scalar_one_or_none()
+            if known_end is not None and known_end < end:
+                self._unknown(pack_id, known_end, "the database does not know what follows here")
 
     def _unknown_messages(self) -> None:
         """At the end: what was on its way into the database when its pack was read is there by now."""

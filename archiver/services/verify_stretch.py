@@ -13,7 +13,7 @@ from archiver.store.archive import Archive
 from archiver.store.backend import PackFile
 from archiver.store.errors import Damage, Spot
 from archiver.store.frames import Kind
-from archiver.store.pack import PACK_HEADER_BYTES, Found, payload_crc, walk
+from archiver.store.pack import PACK_HEADER_BYTES, PRELIMINARY, Found, payload_crc, walk
 from archiver.store.reader import CachingReader, Frame
 
 STRETCH_BYTES = 4 << 20
@@ -56,6 +56,8 @@ class Outcome:
     raw_bytes: int = 0
     findings: list[Finding] = field(default_factory=list)
     unclaimed: list[Unclaimed] = field(default_factory=list)
+    unknown_end: int = 0
+    """Behind the last whole frame of mail or of the journal that begins where Postgres knows of nothing."""
     notes: list[str] = field(default_factory=list)
 
 
@@ -104,6 +106,8 @@ class StretchChecker:
                 continue
             outcome.frames += 1
             outcome.bytes += item.header.frame_length
+            if item.offset >= stretch.known_end and item.header.kind not in PRELIMINARY:
+                outcome.unknown_end = item.end
             self._check_frame(stretch, pack, item, expected.pop(item.offset, None))
         told = {finding.offset for finding in outcome.findings}
         outcome.findings += [Finding(at, f"no {missing.kind} frame here") for at, missing in expected.items() if at not in told]

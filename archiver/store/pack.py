@@ -30,7 +30,8 @@ _ENTRY = struct.Struct("<BQQ16s")
 PACK_HEADER_BYTES = _HEAD.size + _CRC.size
 SEAL_BYTES = _SEAL_FRONT.size + 32 + _CRC.size
 _SEARCH_BYTES = 1 << 20
-_PRELIMINARY = frozenset({Kind.KEY_CHECK, Kind.DICTIONARY})
+PRELIMINARY = frozenset({Kind.KEY_CHECK, Kind.DICTIONARY, Kind.INDEX})
+"""Kinds of frames that hold neither mail nor the journal."""
 
 ReadAt = Callable[[int, int], bytes]
 """(offset, length) → the bytes there, fewer at the end of the file."""
@@ -234,7 +235,7 @@ def survey(read_at: ReadAt, size: int, name: str, start: int = PACK_HEADER_BYTES
             damage.append(item)
         elif item.header.kind != Kind.INDEX:
             end = item.end
-            has_content |= item.header.kind not in _PRELIMINARY
+            has_content |= item.header.kind not in PRELIMINARY
     return Survey(end, has_content, tuple(damage), len(damage) == 1 and _is_torn(read_at, size, end, damage[0]))
 
 

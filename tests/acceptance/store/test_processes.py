@@ -18,6 +18,7 @@ from sqlalchemy import Engine, text
 
 from archiver.db import make_engine
 from archiver.models import uuid7
+from archiver.services.catch_up import catch_up
 from archiver.services.rebuild import rebuild
 from archiver.services.verify import verify
 from archiver.stack.postgres import EmbeddedPostgres
@@ -56,6 +57,7 @@ def check(engine: Engine, folder: Path, numbers: range, mailboxes: int) -> None:
     assert copies == len(numbers) * mailboxes
     for number in numbers:
         assert archive.read(hashlib.sha256(message(number)).digest()) == message(number)
+    catch_up(engine, archive, lambda _: None)  # as a worker does
     report = verify(engine, archive, full=True)
     assert report.problems == []
     archive.close()
