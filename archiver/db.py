@@ -54,7 +54,7 @@ def make_engine(url: str, name: str, *, pool_size: int = 5, keep_plans: bool = F
             "tcp_user_timeout": 30_000,
         },
     )
-    event.listen(engine, "connect", _clean_texts)
+    event.listen(engine, "connect", _connected)
     event.listen(engine, "connect", _reads_all_dates)
     event.listen(engine, "checkin", _rests)
     event.listen(engine, "checkout", _wakes)
@@ -86,20 +86,11 @@ def held_lock(engine: Engine, key: str | int) -> Iterator[bool]:
         yield got
 
 
-def suit_pooler(engine: Engine) -> bool:
-    """Whether a pooler shares connections between transactions: two open ones are the same in Postgres. Then no statement is
-    prepared from now on, as the next one may meet another server process."""
+def shares_connections(engine: Engine) -> bool:
+    """Whether there is a pooler that shares connections between transactions: two open ones are the same in Postgres."""
+    pid = text("SELECT pg_backend_pid()")
     with autocommit(engine) as one, autocommit(engine) as other:
-        pid = text("SELECT pg_backend_pid()")
-        is_shared = any(one.execute(pid).scalar() == other.execute(pid).scalar() for _ in range(_LOOKS_FOR_POOLER))
-    if is_shared:
-        engine.dispose()
-        event.listen(engine, "connect", _prepare_nothing)
-    return is_shared
-
-
-def _prepare_nothing(connection: Any, _record: Any) -> None:
-    connection.prepare_threshold = None
+        return any(one.execute(pid).scalar() == other.execute(pid).scalar() for _ in range(_LOOKS_FOR_POOLER))
 
 
 def is_away(error: BaseException) -> bool:
@@ -146,8 +137,13 @@ class _CleanDumper(StrDumper):
             return super().dump(clean(obj))
 
 
-def _clean_texts(connection: Any, _record: Any) -> None:
+def _connected(connection: Any, _record: Any) -> None:
+    """Behind a pooler, which names itself instead of the server's process, no statement is prepared: the next one may meet
+    another process."""
     connection.adapters.register_dumper(str, _CleanDumper)
+    if connection.execute("SELECT pg_backend_pid()").fetchone()[0] != connection.info.backend_pid:
+        connection.prepare_threshold = None
+    connection.rollback()
 
 
 def _rests(_connection: Any, record: Any) -> None:

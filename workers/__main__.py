@@ -10,7 +10,7 @@ import threading
 from pathlib import Path
 
 from archiver.config import Settings, load_settings
-from archiver.db import make_engine, suit_pooler
+from archiver.db import make_engine, shares_connections
 from archiver.errors import ArchiverError, ConfigError
 from archiver.logs import get_logger, set_up_logs
 from archiver.queue.buckets import Buckets
@@ -77,7 +77,7 @@ def _run(settings: Settings, queue: QueueName, alive_file: Path | None) -> int:
     database_url, redis_url = settings.database_url.get_secret_value(), settings.redis_url.get_secret_value()
     concurrency = settings.ingestion_worker_concurrency if queue is QueueName.INGESTION else _INDEXING_CONCURRENCY
     engine = make_engine(database_url, queue, pool_size=concurrency + _SPARE_CONNECTIONS)
-    if suit_pooler(engine):
+    if shares_connections(engine):
         log.warning("database_is_pooled", hint=_POOLED)
     schema.check(engine)
     archive = open_archive(settings, engine)

@@ -52,7 +52,7 @@ class Watcher:
     def _run(self) -> None:
         while not self.work.stopping.is_set():
             try:
-                with psycopg.connect(self.database_url, application_name="archiver-watcher") as leases:
+                with psycopg.connect(self.database_url, prepare_threshold=None, application_name="archiver-watcher") as leases:
                     self._hold(leases)
             except (psycopg.Error, DBAPIError) as error:
                 log.warning("watcher_waits", error=(str(error).splitlines() or [type(error).__name__])[0])

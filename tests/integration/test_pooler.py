@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import Engine, text
 
 import archiver
-from archiver.db import held_lock, make_engine, suit_pooler
+from archiver.db import held_lock, make_engine, shares_connections
 from archiver.services import schema
 from tests.transaction_pooler import transaction_pooler
 
@@ -32,8 +32,8 @@ def _locks(engine: Engine) -> int:
 
 
 def test_a_pooler_is_noticed_and_a_server_is_none(pooled: Engine, engine: Engine) -> None:
-    assert suit_pooler(pooled)
-    assert not suit_pooler(engine)
+    assert shares_connections(pooled)
+    assert not shares_connections(engine)
 
 
 def test_a_lock_is_held_by_one_and_let_go_behind_a_pooler(pooled: Engine, engine: Engine) -> None:
@@ -55,7 +55,6 @@ def test_a_lock_ends_with_an_error_inside(pooled: Engine, engine: Engine) -> Non
 def test_a_database_is_migrated_behind_a_pooler(empty_database_url: str) -> None:
     with transaction_pooler(empty_database_url) as pooler:
         engine = make_engine(pooler.url, "test")
-        assert suit_pooler(engine)
         assert schema.migrate(engine)
         with engine.connect() as connection:
             assert connection.execute(text("SHOW lock_timeout")).scalar_one() == "0", "nothing is left for the next one"
@@ -64,7 +63,6 @@ def test_a_database_is_migrated_behind_a_pooler(empty_database_url: str) -> None
 
 
 def test_nothing_is_prepared_behind_a_pooler(pooled: Engine, engine: Engine) -> None:
-    assert suit_pooler(pooled)
     for number in range(20):
         with pooled.connect() as connection:
             assert connection.execute(text("SELECT CAST(:n AS int)"), {"n": number}).scalar_one() == number
