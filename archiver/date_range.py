@@ -15,8 +15,9 @@ def archivable(given: datetime | None) -> datetime | None:
     """The same moment in UTC (one without a zone is taken as UTC), or None if it is out of range."""
     if given is None:
         return None
-    try:
-        moment = given.replace(tzinfo=UTC) if given.tzinfo is None else given.astimezone(UTC)
-    except OverflowError:
-        return None
-    return moment if FIRST <= moment < END else None
+    if given.tzinfo is not UTC:
+        try:
+            given = given.replace(tzinfo=UTC) if given.tzinfo is None else given.astimezone(UTC)
+        except OverflowError:
+            return None
+    return given if FIRST <= given < END else None

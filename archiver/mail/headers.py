@@ -85,7 +85,8 @@ def headers_of(block: Block, defects: Defects) -> Headers:
         elif name in _ADDRESS_FIELDS:  # RFC 5322 allows one field; two say more than one
             more.setdefault(name, [values[name]]).append(value)
             defects.add("repeated_field", name)
-    values |= {name: ", ".join(several) for name, several in more.items()}
+    for name, several in more.items():
+        values[name] = ", ".join(several)
     get = values.get
     addresses = _addresses(values, defects)
     content_type = _content_type(get("content-type", "")[:512].partition(";")[0])
@@ -147,9 +148,11 @@ def _date(value: str | None, defects: Defects) -> datetime | None:
     date = parse_date(text)
     if date is None:
         defects.add("unreadable_date", text.strip())
-    elif archivable(date) is None:
+        return None
+    kept = archivable(date)
+    if kept is None:
         defects.add("date_out_of_range", text.strip())
-    return archivable(date)
+    return kept
 
 
 def _list_id(value: str, defects: Defects) -> str:

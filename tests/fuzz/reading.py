@@ -4,33 +4,38 @@
 """
 
 import hashlib
+import json
 import struct
 import sys
 import traceback
 from pathlib import Path
 
-import orjson
-
 from archiver.date_range import END, FIRST
+from archiver.extract import limits as extraction_limits
+from archiver.extract.archives import ARCHIVES
 from archiver.extract.kinds import detect_kind
+from archiver.extract.reading import extract_file
 from archiver.mail import limits
+from archiver.mail.attachments import Attachment
 from archiver.mail.canonical import Canonical, canonical_sha256
 from archiver.mail.headers import Headers, read_headers
-from archiver.mail.message import read_message, read_texts
+from archiver.mail.message import Message, read_message, read_texts
 from archiver.mail.safe_html import safe_html
 from archiver.mail.threads import thread_keys
-from archiver.services.message_rows import describe
+from archiver.search.document import FileText, Inputs, Person, build_document
+from archiver.services.message_rows import MessageRows, describe
 from archiver.store.content import Memory
 from archiver.store.parts import find_cuts
 from tests.fuzz.limited import LENGTH
 
 _PIECE = 4093
+_OPENED = ARCHIVES | {"mail", "text", "html"}
 
 
 def read_all(raw: bytes) -> None:
     """Raises if anything does, or says what can't be."""
     _canonical(raw)
-    orjson.dumps(describe(Memory(raw), hashlib.sha256(raw).digest(), None).message, default=str)
+    row = describe(Memory(raw), hashlib.sha256(raw).digest(), None)
     find_cuts(Memory(raw))
     headers = read_headers(raw)
     thread_keys(headers)
@@ -43,9 +48,41 @@ def read_all(raw: bytes) -> None:
     message.new_text.encode("utf-8", "replace")
     assert read_texts([raw])[0].text == message.text, "read_texts says something else than read_message"
     for attachment in message.attachments:
-        assert len(attachment.content) == attachment.size_bytes
-        assert "/" not in attachment.name
-        detect_kind(attachment.content, attachment.name, attachment.content_type)
+        _attachment(attachment)
+    _document(row, message)
+
+
+def _attachment(attachment: Attachment) -> None:
+    content = attachment.content
+    assert len(content) == attachment.size_bytes
+    assert "/" not in attachment.name
+    kind = detect_kind(content, attachment.name, attachment.content_type)
+    if kind in _OPENED and not attachment.is_message:
+        extraction = extract_file(content, attachment.name, attachment.content_type, with_ocr=False)
+        assert sum(len(page.text) for page in extraction.pages) <= extraction_limits.TEXT_CHARS
+
+
+def _document(row: MessageRows, message: Message) -> None:
+    """What search gets to know of it."""
+    people = [Person(one["r"], one["a"], one["n"]) for one in row.participants]
+    files = [FileText(file.name, file.content_type, file.sha256) for file in message.attachments]
+    values = row.message
+    document = build_document(
+        Inputs(
+            id=row.id,
+            version=1,
+            sha256=row.sha256,
+            sort_at=values["sort_at"],
+            size_bytes=values["size_bytes"],
+            message=message,
+            internet_message_id=values["internet_message_id"],
+            sender=values["sender"],
+            subject=values["subject"],
+            people=people,
+            files=files,
+        )
+    )
+    assert json.dumps(document)
 
 
 def _canonical(raw: bytes) -> None:
