@@ -56,7 +56,7 @@ def message_page(view: Viewed, message_id: UUID, q: str = "", part: str = "", sh
         "files": [file for file in content.attachments if not (file.inline and file.content_id)],
         "image_types": IMAGE_TYPES,
         "is_pdf": _is_pdf,
-        "with_text": _with_text(view, content),
+        "with_text": _with_text(view, content) if message.search_state in ("full", "partial") else set(),
     }
     return view.page("message_pane.html" if part == "pane" else "message.html", **values)
 
@@ -116,7 +116,8 @@ def file_text(view: Viewed, message_id: UUID, number: int, page: int = 1) -> Res
     file = message_content.read_file(view.context.archive, sha256, size, number)
     audit.record_look(view.context.engine, view.who, "attachment.read", "message", message_id, number=number, name=file.name)
     with view.context.reading() as connection:
-        known = texts.known_texts(connection, [file.sha256]).get(file.sha256)
+        is_read = messages.is_read(connection, scope_of(connection, view.who), message_id)
+        known = texts.known_texts(connection, [file.sha256]).get(file.sha256) if is_read else None
     drawn = view.context.drawing.draw(file.data, 0) if _is_pdf(file.content_type, file.name) else None
     has_pages = drawn is not None and drawn.pages > 0
     shown, left = [], _PREVIEW_CHARS
