@@ -91,7 +91,8 @@ def anybody(request: Request) -> Principal:
     """For the door itself."""
     refuse_other_sites(request)
     address = client_address(request)
-    _limit(request, f"address:{address}")
+    device = devices.known_device(context_of(request).keyring, device_cookie(request))
+    _limit(request, f"device:{device}" if device else f"address:{address}")  # strangers behind one proxy share its address
     return NOBODY.at(address, request_id(request))
 
 

@@ -53,6 +53,27 @@ class Scope:
         """The condition on a row of messages: one of its copies is seen."""
         return f"EXISTS (SELECT 1 FROM message_copies sc WHERE sc.message_id = {alias}.id AND {self.copies('sc')})"  # noqa: S608
 
+    def search_state(self, alias: str = "m") -> str:
+        """How far a message can be found by this scope: one whose visible copies all came after its document waits for the
+        next, however long others have had it."""
+        if self.mailboxes is None:
+            return f"{alias}.search_state"
+        return (
+            f"CASE WHEN {alias}.indexed_at IS NULL OR EXISTS (SELECT 1 FROM message_copies si WHERE si.message_id = {alias}.id"  # noqa: S608
+            f" AND {self.copies('si')} AND si.created_at <= {alias}.indexed_at) THEN {alias}.search_state ELSE 'pending' END"
+        )
+
+    def archived_at(self, alias: str = "m") -> str:
+        """When the first visible copy came."""
+        return self._first(alias, "created_at") if self.mailboxes is not None else f"{alias}.archived_at"
+
+    def received_at(self, alias: str = "m") -> str:
+        return self._first(alias, "received_at") if self.mailboxes is not None else f"{alias}.received_at"
+
+    def _first(self, alias: str, column: str) -> str:
+        seen = self.copies("sf")
+        return f"(SELECT min(sf.{column}) FROM message_copies sf WHERE sf.message_id = {alias}.id AND {seen})"  # noqa: S608
+
     def values(self) -> dict[str, object]:
         """What the conditions are bound to."""
         return {} if self.mailboxes is None else {"scope_mailboxes": sorted(self.mailboxes)}

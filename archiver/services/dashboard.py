@@ -61,7 +61,7 @@ _MESSAGES = """
         SELECT groups.*, row_number() OVER (PARTITION BY left_out ORDER BY messages DESC, sender, domain) AS place FROM (
             SELECT grouping(month, archived, sender, domain) AS left_out, month, archived, sender, domain,
                 count(*) AS messages, sum(size_bytes) AS bytes
-            FROM (SELECT date_trunc('month', m.sort_at) AS month, date_trunc('month', m.archived_at) AS archived, m.size_bytes,
+            FROM (SELECT date_trunc('month', m.sort_at) AS month, date_trunc('month', {archived}) AS archived, m.size_bytes,
                     CASE WHEN m.sender LIKE '%@%' THEN m.sender END AS sender,
                     CASE WHEN m.sender LIKE '%@%' THEN split_part(m.sender, '@', 2) END AS domain
                 FROM messages m WHERE {seen}) AS seen
@@ -83,7 +83,7 @@ def figures(connection: Connection, scope: Scope) -> Figures:
     seen = "true" if scope.mailboxes is None else scope.messages("m")
     groups: dict[int, list[Any]] = defaultdict(list)
     values = {"by_sender": _BY_SENDER, "by_domain": _BY_DOMAIN, "top": _TOP, **scope.values()}
-    for row in connection.execute(text(_MESSAGES.format(seen=seen)), values):
+    for row in connection.execute(text(_MESSAGES.format(seen=seen, archived=scope.archived_at())), values):
         groups[row.left_out].append(row)
     by_source = connection.execute(text(_SOURCES.format(seen=scope.copies("c"))), scope.values()).all()
     stored = None

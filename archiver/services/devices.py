@@ -26,16 +26,16 @@ def issue(keyring: Keyring, account: str) -> str:
     return base64.urlsafe_b64encode(keyring.seal(orjson.dumps(known), _PURPOSE)).decode()
 
 
-def known_device(keyring: Keyring, cookie: str | None, account: str) -> str | None:
-    """The name of the device, if it signed in to this very account before."""
+def known_device(keyring: Keyring, cookie: str | None, account: str | None = None) -> str | None:
+    """The name of the device, if it signed in before: to this very account, or, without one, to any."""
     if not cookie:
         return None
     try:
         known = orjson.loads(keyring.unseal(base64.urlsafe_b64decode(cookie.encode()), _PURPOSE))
     except (WrongKey, binascii.Error, ValueError, IndexError):
         return None
-    is_valid = known["account"] == account_digest(account) and known["until"] > time.time()
-    return str(known["device"]) if is_valid else None
+    is_this = account is None or known["account"] == account_digest(account)
+    return str(known["device"]) if is_this and known["until"] > time.time() else None
 
 
 def account_digest(account: str) -> str:

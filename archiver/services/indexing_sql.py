@@ -93,7 +93,7 @@ TEXTS = """
 # Sets what was sent. A thread that was joined to another meanwhile makes the document due again.
 FINISH = """
     UPDATE messages m SET indexed_version = r.v, search_state = r.s, search_reasons = r.r, parser_version = r.p,
-        has_attachments = r.a, thread_id = coalesce(l.thread_id, r.t),
+        has_attachments = r.a, thread_id = coalesce(l.thread_id, r.t), indexed_at = now(),
         index_version = m.index_version + CASE WHEN l.thread_id <> r.t THEN 1 ELSE 0 END
     FROM (SELECT x.*, messages.id FROM json_to_recordset(%(rows)s::json)
               AS x(i uuid, v bigint, s text, r jsonb, p int, a boolean, t uuid, k uuid) JOIN messages ON messages.id = x.i
@@ -103,7 +103,7 @@ FINISH = """
 
 # What could not be read or was refused: not tried again until somebody asks for it, or the message changes.
 FAIL = """
-    UPDATE messages m SET indexed_version = r.v, search_state = 'failed', search_reasons = r.r
+    UPDATE messages m SET indexed_version = r.v, search_state = 'failed', search_reasons = r.r, indexed_at = now()
     FROM (SELECT x.*, messages.id FROM json_to_recordset(%(rows)s::json) AS x(i uuid, v bigint, r jsonb)
               JOIN messages ON messages.id = x.i
           ORDER BY messages.id FOR NO KEY UPDATE OF messages) AS r

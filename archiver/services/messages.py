@@ -14,10 +14,11 @@ from uuid import UUID
 from sqlalchemy import Connection, text
 
 from archiver.errors import NotFound
+from archiver.services import conversations
 from archiver.services.access import Scope
 
 _LIST_COLUMNS = """m.id, encode(m.sha256, 'hex') AS sha256, m.sort_at AS date, m.sender, m.sender_name, m.subject, m.size_bytes,
-    m.has_attachments, m.thread_id, m.search_state"""
+    m.has_attachments, m.thread_id, {state} AS search_state"""
 _PARTICIPANTS = """SELECT json_agg(json_build_array(p.role, p.address, p.name) ORDER BY p.position) FROM participants p
     WHERE p.message_id = m.id AND p.position < 2000"""
 # Variants have one Message-ID, and so one thread, which has an index; their hash has none.
@@ -142,23 +143,31 @@ def listed(
         condition += " AND sc.folder = :folder"
         values["folder"] = folder
     statement = text(
-        f"SELECT {_LIST_COLUMNS} FROM messages m WHERE {' AND '.join(where)}"  # noqa: S608
+        f"SELECT {_columns(scope)} FROM messages m WHERE {' AND '.join(where)}"  # noqa: S608
         f" AND EXISTS (SELECT 1 FROM message_copies sc WHERE sc.message_id = m.id AND {condition})"
         " ORDER BY m.sort_at DESC, m.id DESC LIMIT :most"
     )
-    return [MessageRow(*row) for row in connection.execute(statement, values)]
+    found = [MessageRow(*row) for row in connection.execute(statement, values)]
+    shown = conversations.names(connection, scope, ((row.id, row.thread_id) for row in found))
+    return [replace(row, thread_id=shown[row.id]) for row in found]
+
+
+def _columns(scope: Scope) -> str:
+    return _LIST_COLUMNS.format(state=scope.search_state())
 
 
 def detail(connection: Connection, scope: Scope, message_id: UUID) -> MessageDetail:
+    times = f"m.sent_at, {scope.received_at()} AS received_at, m.date_origin, {scope.archived_at()} AS archived_at"
     statement = text(
-        f"SELECT {_LIST_COLUMNS}, m.internet_message_id, m.in_reply_to, m.sent_at, m.received_at, m.date_origin, m.archived_at,"  # noqa: S608
-        f" m.defects, ({_PARTICIPANTS}) AS participants FROM messages m WHERE m.id = :id AND {scope.messages('m')}"
+        f"SELECT {_columns(scope)}, m.internet_message_id, m.in_reply_to, {times}, m.defects, ({_PARTICIPANTS}) AS participants"  # noqa: S608
+        f" FROM messages m WHERE m.id = :id AND {scope.messages('m')}"
     )
     row = connection.execute(statement, {"id": message_id, **scope.values()}).first()
     if row is None:
         raise NotFound(f"there is no message {message_id}")
+    thread_id = conversations.names(connection, scope, [(row.id, row.thread_id)])[row.id]
     return MessageDetail(
-        message=MessageRow(*row[:10]),
+        message=replace(MessageRow(*row[:10]), thread_id=thread_id),
         internet_message_id=row.internet_message_id,
         in_reply_to=row.in_reply_to,
         sent_at=row.sent_at,
@@ -175,7 +184,11 @@ def detail(connection: Connection, scope: Scope, message_id: UUID) -> MessageDet
 def variants(connection: Connection, scope: Scope, message_id: UUID) -> list[Variant]:
     """The other originals of a mail, as far as they are seen."""
     statement = text(_VARIANTS.format(seen=scope.copies()))
-    return [Variant(*row) for row in connection.execute(statement, {"id": message_id, **scope.values()})]
+    found = [Variant(*row) for row in connection.execute(statement, {"id": message_id, **scope.values()})]
+    if not found or scope.mailboxes is None:
+        return found
+    together = conversations.conversation(connection, scope, message_id)
+    return [one for one in found if together is not None and one.id in together.members]
 
 
 def copies(connection: Connection, scope: Scope, message_id: UUID) -> list[Copy]:
@@ -196,50 +209,61 @@ def thread(
     connection: Connection, scope: Scope, message_id: UUID, *, above: Place | None = None, most: int = THREAD_MOST
 ) -> tuple[list[ThreadRow], Place | None]:
     """The conversation, oldest first, as far as it is seen, and where it goes on: `above` continues there."""
-    asked = connection.execute(
-        text(f"SELECT m.thread_id FROM messages m WHERE m.id = :id AND {scope.messages('m')}"),  # noqa: S608
-        {"id": message_id, **scope.values()},
-    ).first()
-    if asked is None:
-        raise NotFound(f"there is no message {message_id}")
-    which = "m.thread_id = :thread_id" if asked.thread_id is not None else "m.id = :id"
-    values = {"id": message_id, "thread_id": asked.thread_id, "most": most, **scope.values()}
+    which, values = _conversation_of(connection, scope, message_id)
+    values |= {"most": most}
     if above is not None:
         which += " AND (m.sort_at, m.id) > (:date, :above_id)"
         values |= {"date": above.date, "above_id": above.id}
     found = connection.execute(text(_conversation(scope, which, "ASC")), values).all()
-    return _shown_once(found, message_id), Place(found[-1].date, found[-1].id) if len(found) == most else None
+    return _shown_once(found, message_id, values["name"]), Place(found[-1].date, found[-1].id) if len(found) == most else None
 
 
 def around(connection: Connection, scope: Scope, message: MessageRow, each: int = 100) -> Around:
     """A message that the scope sees, among those of its conversation that come just before and after it."""
-    which = "m.thread_id = :thread_id" if message.thread_id is not None else "m.id = :id"
-    values = {"thread_id": message.thread_id, "date": message.date, "id": message.id, "most": each + 2, **scope.values()}
+    which, values = _conversation_of(connection, scope, message.id)
+    values |= {"date": message.date, "id": message.id, "most": each + 2}
     place = which + " AND (m.sort_at, m.id) {} (:date, :id)"
     both = (_conversation(scope, place.format(sign), order) for sign, order in (("<", "DESC"), (">=", "ASC")))
     found = connection.execute(text(" UNION ALL ".join(both)), values).all()
     before = [one for one in found if (one.date, one.id) < (message.date, message.id)]
     after = found[len(before) :]  # the message itself, and what follows
     return Around(
-        _shown_once([*before[:each], *after[: each + 1]], message.id),
+        _shown_once([*before[:each], *after[: each + 1]], message.id, values["name"]),
         earlier=before[each - 1].id if len(before) > each else None,
         later=after[each].id if len(after) > each + 1 else None,
     )
 
 
+def _conversation_of(connection: Connection, scope: Scope, message_id: UUID) -> tuple[str, dict[str, Any]]:
+    """The condition on its messages, and what it is bound to; `name` is the thread as this reader knows it."""
+    if scope.mailboxes is None:
+        values = {"id": message_id}
+        statement = text(f"SELECT m.thread_id FROM messages m WHERE m.id = :id AND {scope.messages()}")  # noqa: S608
+        row = connection.execute(statement, values).first()
+        if row is None:
+            raise NotFound(f"there is no message {message_id}")
+        which = "m.thread_id = :name" if row.thread_id is not None else "m.id = :id"
+        return which, {"id": message_id, "name": row.thread_id}
+    found = conversations.conversation(connection, scope, message_id)
+    if found is None:
+        raise NotFound(f"there is no message {message_id}")
+    return "m.id = ANY(:members)", {"members": list(found.members), "name": found.name, **scope.values()}
+
+
 def _conversation(scope: Scope, which: str, order: str) -> str:
     return (
-        f"(SELECT {_LIST_COLUMNS}, m.canonical_sha256 FROM messages m WHERE {which} AND {scope.messages('m')}"  # noqa: S608
+        f"(SELECT {_columns(scope)}, m.canonical_sha256 FROM messages m WHERE {which} AND {scope.messages('m')}"  # noqa: S608
         f" ORDER BY m.sort_at {order}, m.id {order} LIMIT :most)"
     )
 
 
-def _shown_once(rows: Sequence[Any], asked: UUID) -> list[ThreadRow]:
+def _shown_once(rows: Sequence[Any], asked: UUID, thread_id: UUID | None) -> list[ThreadRow]:
     """Variants of one mail in one row: that of the message that was asked for, or of the first."""
     shown: dict[bytes, ThreadRow] = {}
     for row in sorted(rows, key=lambda row: (row.id != asked, row.date, row.id)):
         first = shown.get(row.canonical_sha256)
-        variant = ThreadRow(*(*row[:-1], ())) if first is None else replace(first, variants=(*first.variants, row.id))
+        alone = replace(ThreadRow(*(*row[:-1], ())), thread_id=thread_id)
+        variant = alone if first is None else replace(first, variants=(*first.variants, row.id))
         shown[row.canonical_sha256] = variant
     return sorted(shown.values(), key=lambda one: (one.date, one.id))
 
@@ -274,6 +298,12 @@ def visible_hash(connection: Connection, scope: Scope, message_id: UUID) -> tupl
     if row is None:
         raise NotFound(f"there is no message {message_id}")
     return bytes(row.sha256), int(row.size_bytes)
+
+
+def is_read(connection: Connection, scope: Scope, message_id: UUID) -> bool:
+    """Its own turn is over: what is known of its attachments may be shown, be it from other messages with the same files."""
+    statement = text(f"SELECT {scope.search_state()} FROM messages m WHERE m.id = :id AND {scope.messages()}")  # noqa: S608
+    return connection.execute(statement, {"id": message_id, **scope.values()}).scalar() in ("full", "partial")
 
 
 def stretch(pieces: Iterator[bytes], start: int, end: int) -> Iterator[bytes]:

@@ -19,6 +19,7 @@ from archiver.search.client import make_client
 from archiver.search.query.compiler import Search, compile_query
 from archiver.search.query.parser import parse
 from archiver.search.snippets import FIRST_LOOK, SECOND_LOOK, Marked, Snippet, first_snippet, second_snippet
+from archiver.services import conversations
 from archiver.services.access import EVERYTHING, Scope
 from archiver.services.remembered import Remembered
 from archiver.services.search_facets import FACETS, Facets, FacetValue
@@ -32,7 +33,7 @@ _ID_BATCH: Final = 1_000
 # Each of them with what the scope sees (Scope.messages, Scope.copies). A message without a copy in it is not seen.
 _ROWS = """
     SELECT m.id, encode(m.sha256, 'hex') AS sha256, m.sort_at, m.sender, m.sender_name, m.subject, m.size_bytes,
-        m.has_attachments, m.thread_id, m.search_state, m.canonical_sha256, k.copies
+        m.has_attachments, m.thread_id, {state} AS search_state, m.canonical_sha256, k.copies
     FROM messages m, LATERAL (
         SELECT json_agg(json_build_object('mailbox', b.address, 'folder', c.folder, 'labels', c.labels)
                         ORDER BY b.address, c.folder, c.id) AS copies
@@ -40,7 +41,12 @@ _ROWS = """
     WHERE m.id = ANY(CAST(:ids AS uuid[])) AND k.copies IS NOT NULL"""
 _VISIBLE_IDS = "SELECT m.id FROM messages m WHERE m.id = ANY(:ids) AND {seen}"
 _NOT_SEARCHABLE = """
-    WITH unsearched AS (SELECT m.search_state, m.search_reasons FROM messages m WHERE m.search_state <> 'full' AND {seen})
+    WITH behind AS (
+        SELECT {state} AS search_state, m.search_state AS others, m.search_reasons FROM messages m
+        WHERE (m.search_state <> 'full' OR {behind}) AND {seen}),
+    unsearched AS (
+        SELECT search_state, CASE WHEN search_state = others THEN search_reasons ELSE '[]' END AS search_reasons FROM behind
+        WHERE search_state <> 'full')
     SELECT search_state AS state, NULL AS reason, count(*) AS messages FROM unsearched GROUP BY search_state
     UNION ALL
     SELECT search_state, coalesce(r ->> 'state', r #>> '{{}}'), count(*)
@@ -149,8 +155,10 @@ class MailSearch:
 
     def _count_not_searchable(self, scope: Scope) -> NotSearchable:
         with autocommit(self._engine) as connection:
-            seen = "true" if scope.mailboxes is None else scope.messages()
-            rows = connection.execute(text(_NOT_SEARCHABLE.format(seen=seen)), scope.values()).all()
+            parts = {"seen": "true", "behind": "false", "state": scope.search_state()}
+            if scope.mailboxes is not None:
+                parts |= {"seen": scope.messages(), "behind": "m.indexed_version < m.index_version"}
+            rows = connection.execute(text(_NOT_SEARCHABLE.format(**parts)), scope.values()).all()
         reasons: dict[str, int] = {}
         for row in rows:
             if row.reason is not None:
@@ -169,13 +177,15 @@ class MailSearch:
             return ()
         values = {"ids": f"{{{','.join(snippets)}}}", **scope.values()}
         with autocommit(self._engine) as connection:
-            found_rows = connection.execute(text(_ROWS.format(seen=scope.copies())), values).all()
+            statement = text(_ROWS.format(seen=scope.copies(), state=scope.search_state()))
+            found_rows = connection.execute(statement, values).all()
+            threads = conversations.names(connection, scope, ((row.id, row.thread_id) for row in found_rows))
         rows = {str(row.id): row for row in found_rows}
         hits: dict[bytes, Hit] = {}
         for one, snippet in snippets.items():
             if row := rows.get(one):
                 first = hits.get(row.canonical_sha256)
-                hits[row.canonical_sha256] = _hit(row, snippet) if first is None else _with_variant(first, row)
+                hits[row.canonical_sha256] = _hit(row, snippet, threads[row.id]) if first is None else _with_variant(first, row)
         return tuple(hits.values())
 
     def _snippets(self, found: Sequence[tuple[Search, Mapping[str, Any]]]) -> dict[str, Snippet]:
@@ -209,7 +219,7 @@ def open_search(settings: Settings, engine: Engine) -> MailSearch:
     return MailSearch(engine, Asker(lambda: make_client(settings)))
 
 
-def _hit(row: Any, snippet: Snippet) -> Hit:
+def _hit(row: Any, snippet: Snippet, thread_id: UUID | None) -> Hit:
     return Hit(
         id=row.id,
         sha256=row.sha256,
@@ -221,7 +231,7 @@ def _hit(row: Any, snippet: Snippet) -> Hit:
         found_in=snippet.found_in,
         size_bytes=row.size_bytes,
         has_attachments=row.has_attachments,
-        thread_id=row.thread_id,
+        thread_id=thread_id,
         search_state=row.search_state,
         copies=tuple(row.copies),
         variants=(),

@@ -7,6 +7,9 @@ from uuid import UUID
 
 from sqlalchemy import Engine, text
 
+from archiver.services import conversations
+from archiver.services.access import Scope
+
 # From one folder to the next by the index: mail has far fewer folders than copies. {boxes} says which mailboxes (b).
 # (Only with a comparison of folders, be it one that always holds, Postgres takes the index that is for those who ask for one.)
 FOLDERS_HELD = """
@@ -77,6 +80,13 @@ class DatabaseNames:
 
     def labels(self, pattern: str, mailboxes: frozenset[UUID] | None, limit: int) -> Sequence[str]:
         return self._column(_LABELS, pattern=_like(pattern), mailboxes=_array(mailboxes), limit=limit)
+
+    def conversation(self, message: UUID, mailboxes: frozenset[UUID]) -> tuple[UUID | None, Sequence[UUID] | None]:
+        with self._engine.connect() as connection:
+            found = conversations.conversation(connection, Scope(mailboxes), message)
+        if found is None:
+            return None, ()
+        return (found.thread_id, None) if found.thread_id and found.is_whole else (None, found.members)
 
     def _column(self, statement: object, **values: object) -> Sequence[str]:
         with self._engine.connect() as connection:

@@ -8,14 +8,15 @@ order does not matter; they know nothing of sources, so one thread goes across a
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from sqlalchemy import Connection, text
 
-from archiver.mail.threads import FALLBACK_DAYS, ThreadKeys, normalise_subject
+from archiver.mail.threads import FALLBACK_DAYS, FALLBACK_WINDOW, ThreadKeys, normalise_subject
 from archiver.models.ids import uuid_of
 from archiver.services import batch_sql as sql
 
@@ -117,6 +118,50 @@ def join_threads(connection: Connection, messages: Sequence[Threadable]) -> dict
     threads = _choose(components, known, keys)
     _write(connection, components, threads, known, asked)
     return {message_id: uuid_of(int(threads[components.find(listed[0])], 16)) for message_id, listed in keys.items()}
+
+
+class Shown(Threadable, Protocol):
+    """One that somebody sees, with the mailboxes in which they see it."""
+
+    @property
+    def mailboxes(self) -> list[UUID]: ...
+
+
+def grouped(
+    messages: Sequence[Shown], people_of: Callable[[Sequence[UUID]], Mapping[UUID, frozenset[str]]]
+) -> list[list[UUID]]:
+    """Which of these belong together by what is in them alone. `people_of` is asked for the few that subjects may join."""
+    components = _Components()
+    for message in messages:
+        for parent in _parents(message):
+            components.join(own_key(message), _hashed(parent))
+    near = _near_by_subject(messages, components)
+    people = people_of(sorted({one.id for pair in near for one in pair})) if near else {}
+    for first, second in near:
+        keys = [replace(_thread_keys(one), participants=people.get(one.id, frozenset())) for one in (first, second)]
+        if keys[0].may_join(keys[1], first.sort_at - second.sort_at):
+            components.join(own_key(first), own_key(second))
+    groups: dict[Key, list[UUID]] = {}
+    for message in messages:
+        groups.setdefault(components.find(own_key(message)), []).append(message.id)
+    return list(groups.values())
+
+
+def _near_by_subject(messages: Sequence[Shown], components: _Components) -> list[tuple[Shown, Shown]]:
+    """Pairs of one subject, time and mailbox that ids have not joined."""
+    by_subject: dict[str, list[Shown]] = {}
+    for message in sorted(messages, key=lambda one: (one.sort_at, one.id)):
+        by_subject.setdefault(normalise_subject(message.subject or "")[0], []).append(message)
+    found = []
+    for those in (listed for subject, listed in by_subject.items() if subject):
+        for place, first in enumerate(those):
+            for second in those[place + 1 : place + 1 + _MOST_NEAR]:
+                if second.sort_at - first.sort_at > FALLBACK_WINDOW:
+                    break
+                is_apart = components.find(own_key(first)) != components.find(own_key(second))
+                if is_apart and not set(first.mailboxes).isdisjoint(second.mailboxes):
+                    found.append((first, second))
+    return found
 
 
 def _choose(components: _Components, known: dict[Key, Key], keys: dict[UUID, tuple[Key, ...]]) -> dict[Key, Key]:

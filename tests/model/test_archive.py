@@ -408,7 +408,7 @@ def _run(server: EmbeddedPostgres, seconds: float, steps: int) -> None:
 
 def _settings(steps: int) -> settings:
     return settings(
-        max_examples=5,
+        max_examples=1,
         stateful_step_count=steps,
         deadline=None,
         database=None,

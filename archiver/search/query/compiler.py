@@ -41,6 +41,8 @@ class Names(Protocol):
     def sources(self, name: str) -> dict[UUID, frozenset[UUID]]: ...
     def folders(self, pattern: str, mailboxes: frozenset[UUID] | None, limit: int) -> Sequence[str]: ...
     def labels(self, pattern: str, mailboxes: frozenset[UUID] | None, limit: int) -> Sequence[str]: ...
+    def conversation(self, message: UUID, mailboxes: frozenset[UUID]) -> tuple[UUID | None, Sequence[UUID] | None]:
+        """That of a message, as these mailboxes show it: all of a thread, or these messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,7 @@ def compile_query(
 
     `exact`: bare words too are found only as they stand.
     """
-    expression = _Compiler(query, names).node(tree, mailboxes)
+    expression = _Compiler(query, names, mailboxes).node(tree, mailboxes)
     if mailboxes is not None:
         expression = all_of([_among("mailbox", map(str, mailboxes)), expression])
     parts = list(islice(boolean.split(expression), MAX_SEARCHES + 1))
@@ -104,9 +106,10 @@ def _search(part: Part, strict: set[Term]) -> Search:
 
 
 class _Compiler:
-    def __init__(self, query: str, names: Names) -> None:
+    def __init__(self, query: str, names: Names, scope: frozenset[UUID] | None) -> None:
         self._query = query
         self._names = names
+        self._scope = scope
 
     def node(self, tree: Node, visible: frozenset[UUID] | None) -> Expression:
         match tree:
@@ -127,12 +130,19 @@ class _Compiler:
                 return Filter(f"size {'>' if larger else '<'} {size_bytes}")
             case Time():
                 return _time(leaf)
+            case Value("thread", value) if self._scope is not None:
+                return self._thread(UUID(value), self._scope)
             case Value(operator, value):
                 return _value(operator, value)
             case In(operator, value, place):
                 return self._field(leaf, place) if operator in _FIELDS else self._person(operator, value, place, visible)
             case Held():
                 return self._held(leaf, visible)
+
+    def _thread(self, message: UUID, scope: frozenset[UUID]) -> Expression:
+        """A thread is known to this reader by a message of it: its id in the index depends on messages of others."""
+        thread, members = self._names.conversation(message, scope)
+        return _among("thread", [str(thread)]) if members is None else _among("id", map(str, members))
 
     def _field(self, leaf: In, place: Place) -> Expression:
         attribute, filterable = _FIELDS[leaf.operator]

@@ -57,7 +57,7 @@ def message_page(view: Viewed, message_id: UUID, q: str = "", part: str = "", sh
         "files": [file for file in content.attachments if not (file.inline and file.content_id)],
         "image_types": IMAGE_TYPES,
         "is_pdf": _is_pdf,
-        "with_text": _with_text(view, content),
+        "with_text": _with_text(view, content) if message.search_state in ("full", "partial") else set(),
     }
     return view.page("message_pane.html" if part == "pane" else "message.html", **values)
 
@@ -120,7 +120,8 @@ def file_text(view: Viewed, message_id: UUID, number: int, page: int = 1) -> Res
     file = view.context.opener.file(view.who.user_id, sha256, size, number)
     audit.record_look(view.context.engine, view.who, "attachment.read", "message", message_id, number=number, name=file.name)
     with view.context.reading() as connection:
-        known = texts.known_texts(connection, [file.sha256]).get(file.sha256)
+        is_read = messages.is_read(connection, scope_of(connection, view.who), message_id)
+        known = texts.known_texts(connection, [file.sha256]).get(file.sha256) if is_read else None
     drawn = None
     if _is_pdf(file.content_type, file.name):
         drawn = view.context.drawings.draw(view.who.user_id, Page(sha256, number, 0), lambda: file.data)

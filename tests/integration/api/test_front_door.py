@@ -14,7 +14,7 @@ from archiver.config import load_settings
 from archiver.models import uuid7
 from archiver.services.users import User
 from tests.integration.api.conftest import PASSWORD, Client, Company, Served
-from tests.integration.api.test_safety import logged  # noqa: F401
+from tests.integration.api.test_safety import forget_requests, logged, wait_for_new_minute  # noqa: F401
 
 FORWARDED = {"X-Forwarded-For": "203.0.113.9"}
 
@@ -264,3 +264,18 @@ def test_dead_letters_name_folders_to_those_who_may_read_the_mailbox(company: Co
         assert admin.post(f"/dead-letters/{letter}/retry").status_code == 204, "what is hidden can be tried again"
         assert company.value("SELECT folder FROM dead_letters WHERE id = :i", i=letter) == "Divorce"
     company.act("DELETE FROM dead_letters WHERE id = :i", i=letter)
+
+
+def test_requests_of_strangers_do_not_use_up_those_of_a_known_device(
+    company: Company, variables: dict[str, str], fay: User
+) -> None:
+    with company.client() as device, company.client() as stranger:
+        assert sign_in(device, fay.email) == 201
+        device.cookies.delete("archiver")
+        wait_for_new_minute()
+        forget_requests(variables["REDIS_URL"])
+        with Served(load_settings({**variables, "API_REQUESTS_PER_MINUTE": "5"}, Path("none"))) as served:
+            url = f"{served.url}/api/v1/first-start"
+            assert [stranger.get(url).status_code for _ in range(6)] == [200] * 5 + [429]
+            assert [device.get(url).status_code for _ in range(6)] == [200] * 5 + [429], "it is counted apart"
+    forget_requests(variables["REDIS_URL"])
