@@ -153,7 +153,7 @@ def find_unknown(engine: Engine, archive: Archive, *, rest_seconds: float = _RES
         journal = JournalEntries(archive, [], since)
         found = [stretch for stretch in adoption.stretches(set()) if not stretch.is_known]
         for stretch in found:
-            journal.read(stretch.pack.id, stretch.listing.entries)
+            journal.read(stretch.pack, stretch.listing.entries)
         return Unknown(
             tuple(stretch.pack.name for stretch in found),
             sum(len(stretch.listing.entries) for stretch in found),
@@ -182,7 +182,7 @@ class _Adoption:
         journal = JournalEntries(self.archive, self.result.damage, since)
         stretches = list(self.stretches(set(pack_ids)))
         for stretch in stretches:
-            journal.read(stretch.pack.id, stretch.listing.entries)
+            journal.read(stretch.pack, stretch.listing.entries)
             for damage in stretch.listing.damage:
                 tell(self.result.damage, damage)
         stretches = [self._without_settled(stretch, journal) for stretch in stretches]
@@ -324,10 +324,11 @@ def _learn_deletions(engine: Engine, archive: Archive) -> None:
         journal = JournalEntries(archive, damage)
         for pack_id in archive.backend.packs():
             try:
-                listing = list_pack(archive.backend.open(pack_id), archive.frames)
+                pack = archive.backend.open(pack_id)
+                listing = list_pack(pack, archive.frames)
             except Damage:
                 continue  # told by those who look for damage
-            journal.read(pack_id, [entry for entry in listing.entries if entry.kind == Kind.TOMBSTONE])
+            journal.read(pack, [entry for entry in listing.entries if entry.kind == Kind.TOMBSTONE])
         for entry in journal.in_order():
             found = journal.decode(entry)
             if found is not None:

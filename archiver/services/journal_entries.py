@@ -10,9 +10,11 @@ from typing import Any
 from uuid import UUID
 
 from archiver.store.archive import Archive
+from archiver.store.backend import PackFile
 from archiver.store.errors import Damage
 from archiver.store.frames import Kind
 from archiver.store.journal import BEFORE_STAMPS, Changes, Config, Occurrences, Stamp, Tombstones, order_of
+from archiver.store.listing import check_frame
 from archiver.store.pack import IndexEntry, Place
 
 _DECODERS: dict[int, Callable[[bytes], Any]] = {
@@ -58,24 +60,34 @@ class JournalEntries:
         self._archive = archive
         self._since = since
         self._found: dict[tuple[int, bytes], Entry] = {}
+        """By the SHA-256 of the content."""
+        self._tagged: dict[tuple[int, bytes], Entry] = {}
+        """By its tag, which differs after a change of keys."""
 
-    def read(self, pack_id: UUID, listed: Iterable[IndexEntry]) -> None:
+    def read(self, pack: PackFile, listed: Iterable[IndexEntry]) -> None:
+        pack = pack.read_ahead()
         for entry in listed:
             if entry.kind in JOURNAL_KINDS:
                 try:
-                    self._add(Place(pack_id, entry.offset, entry.length), Kind(entry.kind))
+                    self._add(pack, entry)
                 except Damage as damage:
                     tell(self.damage, damage)
 
-    def _add(self, place: Place, kind: Kind) -> None:
-        frame = self._archive.frames.open(place)
-        known = self._found.get((kind, frame.sha256))
+    def _add(self, pack: PackFile, listed: IndexEntry) -> None:
+        """A batch's journal stands in its pack twice: the second time it is only compared."""
+        place, kind = Place(pack.id, listed.offset, listed.length), Kind(listed.kind)
+        known = self._tagged.get((kind, listed.tag))
         if known is not None:
-            known.places.append(place)
-            return
-        stamp, at = order_of(frame.bytes())
-        is_new = self._since is None or stamp > self._since
-        self._found[kind, frame.sha256] = Entry(stamp, at, kind, [place], is_new)
+            check_frame(pack, listed)
+        else:
+            frame = self._archive.frames.open_in(pack, listed.offset, listed.length)
+            known = self._found.get((kind, frame.sha256))
+            if known is None:
+                stamp, at = order_of(frame.bytes())
+                known = Entry(stamp, at, kind, [], is_new=self._since is None or stamp > self._since)
+                self._found[kind, frame.sha256] = known
+            self._tagged[kind, listed.tag] = known
+        known.places.append(place)
 
     def in_order(self) -> list[Entry]:
         return sorted(self._found.values(), key=lambda entry: entry.order)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from uuid import UUID
 
 from sqlalchemy import Connection, Engine, text
 
@@ -16,7 +15,6 @@ from archiver.store.errors import Damage
 from archiver.store.frames import Kind
 from archiver.store.journal import Occurrences
 from archiver.store.listing import list_pack
-from archiver.store.pack import IndexEntry
 
 _TOLD = text("CREATE TEMPORARY TABLE told (mailbox_id uuid, message_id uuid) ON COMMIT DROP")
 _ADD = "INSERT INTO told SELECT %(mailbox_id)s, unnest(CAST(%(ids)s AS uuid[]))"
@@ -41,17 +39,14 @@ def copies_without_journal(engine: Engine, archive: Archive) -> int:
 def _readable(archive: Archive) -> Iterable[Occurrences]:
     journal = JournalEntries(archive, [])
     for pack_id in archive.backend.packs():
-        journal.read(pack_id, _occurrences(archive, pack_id))
+        try:
+            pack = archive.backend.open(pack_id)
+            listing = list_pack(pack, archive.frames)
+        except Damage:
+            continue  # told by the one who asks
+        journal.read(pack, [entry for entry in listing.entries if entry.kind == Kind.OCCURRENCE])
     decoded = (journal.decode(entry) for entry in journal.in_order())
     return (batch for batch in decoded if batch is not None)
-
-
-def _occurrences(archive: Archive, pack_id: UUID) -> list[IndexEntry]:
-    try:
-        listing = list_pack(archive.backend.open(pack_id), archive.frames)
-    except Damage:
-        return []
-    return [entry for entry in listing.entries if entry.kind == Kind.OCCURRENCE]
 
 
 def _count(connection: Connection) -> int:

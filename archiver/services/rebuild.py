@@ -131,7 +131,7 @@ class _Rebuild:
             return
         for found in listing.damage:
             tell(self.result.damage, found)
-        self.journal.read(pack_id, listing.entries)
+        self.journal.read(pack, listing.entries)
 
     def _read_packs(self, packs: list[UUID], read: Callable[[Stretch], Future[Outcome]], progress: Progress) -> None:
         """Some stretches are always in work; what they gave is taken in their order."""

@@ -49,6 +49,16 @@ def list_pack(pack: PackFile, frames: FrameReader, start: int = PACK_HEADER_BYTE
     return Listing(tuple(found), seal, pack.size if seal else end, (*damage, *met))
 
 
+def check_frame(pack: PackFile, listed: IndexEntry) -> None:
+    """Raises Damage unless header and payload are what was written. Cheaper than opening the frame."""
+    spot = Spot(pack.name, listed.offset)
+    header = decode_header(pack.read_at(listed.offset, HEADER_BYTES), spot)
+    if header.tag != listed.tag:
+        raise Damage(spot, "another object lies here")
+    if not _is_whole(pack, Found(listed.offset, header)):
+        raise Damage(spot, "the payload's checksum is wrong")
+
+
 def _head_damage(pack: PackFile) -> list[Damage]:
     try:
         PackHead.decode(pack.read_at(0, PACK_HEADER_BYTES), pack.name)
