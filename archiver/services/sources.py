@@ -173,8 +173,8 @@ def plan_next(connection: Connection, source_id: UUID) -> None:
 
 def pause(connection: Connection, source: Source, who: Principal = LOCAL_OPERATOR) -> None:
     """Takes effect at the next batch: the running cycle ends as cancelled, and what was archived stays."""
+    _end_session(connection, source, "paused")  # session before source, as a cycle that ends does
     _move(connection, source, SourceStatus.PAUSED)
-    _end_session(connection, source, "paused")
     audit.record(connection, who, "source.paused", "source", source.id, name=source.name)
 
 
