@@ -169,13 +169,17 @@ def read_by(connection: Connection, session_id: UUID) -> dict[str, Any] | None:
 
 
 def end(connection: Connection, session_id: UUID, source_id: UUID, outcome: RunOutcome, message: str | None) -> None:
-    """With its session, in one transaction, which starts the next one. One that was paused waits for its turn again."""
-    status = lock(connection, source_id)
-    if outcome is RunOutcome.CANCELLED and status is SourceStatus.PAUSED:
+    """With its session, in one transaction, which starts the next one.
+
+    A cancelled session is one of a source that is being paused or removed: its import waits for its turn again, and removing
+    the source cancels all that wait.
+    """
+    lock(connection, source_id)
+    if outcome is RunOutcome.CANCELLED:
         connection.execute(_WAIT_AGAIN, {"session": session_id})
-    else:
-        connection.execute(_END, {"session": session_id, "outcome": str(outcome), "message": message})
-        connection.execute(_PUT_OFF, {"source": source_id})
+        return
+    connection.execute(_END, {"session": session_id, "outcome": str(outcome), "message": message})
+    connection.execute(_PUT_OFF, {"source": source_id})
     start_next(connection, source_id, caused_by=session_id)
 
 
