@@ -1,7 +1,8 @@
 """No parser of ours takes more than linear time: lines of Python are counted while it reads more and more of what parsers fear.
 
-The functions are found in `archiver.mail` by their signatures, so that a new one is there without being listed. What the engine
-of regular expressions does is looked at by `test_regexes`; what `find` and its like do in C, by the whole messages at the end,
+The functions are found by their signatures, so that a new one is there without being listed: in `archiver.mail` all that take a
+text or bytes first; in the other packages that read what comes from elsewhere, those that need nothing else. What the engine of
+regular expressions does is looked at by `test_regexes`; what `find` and its like do in C, by the whole messages at the end,
 which are read in a process that is killed when it uses far more processor time than any machine needs.
 """
 
@@ -14,18 +15,25 @@ import subprocess
 import sys
 import warnings
 import zipfile
+from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import archiver.mail
 from archiver.mail.budget import Budget
 from archiver.mail.defects import Defects
 from archiver.mail.fields import Block
+from archiver.store.content import Memory
+from archiver.store.parts import MIN_PART_BYTES, find_cuts
 from connectors.files.detect import FileKind
+from connectors.files.mbox import Mbox
+from connectors.files.opened import OpenFile
 from connectors.files.unpacking import Unpacking
+from connectors.imap.parse import values
+from connectors.imap.trouble import Broken
 from tests.unit.growth.feared import UNITS, WHOLE_MESSAGES
 from tests.unit.growth.steps import grows_faster
 
@@ -35,29 +43,61 @@ GIVEN: dict[str, Any] = {"declared": "utf-8", "encoding": "base64", "limit": 10_
 # They get text whose bytes outside ASCII are surrogates.
 RAW_FIELDS = {f"archiver.mail.{name}" for name in ("addresses", "fields", "headers", "parameters", "words")}
 # Not parsers, or given something else than what came by mail.
-LEFT_OUT = {"archiver.mail.marks.unmarked", "archiver.mail.parts.scan_parts", "archiver.mail.parts.split_multipart"}
+LEFT_OUT = {
+    "archiver.mail.marks.unmarked",
+    "archiver.mail.parts.scan_parts",
+    "archiver.mail.parts.split_multipart",
+    "archiver.extract.documents.open_pdf",
+    "archiver.extract.documents.read_office",  # these three: libraries, in a process that can be killed
+    "archiver.extract.documents.read_pdf",
+    "archiver.extract.ocr.read_image",
+    "archiver.extract.ocr.read_scanned_pdf",
+}
 
 
-def functions() -> Iterator[tuple[str, Callable[..., Any]]]:
-    for info in pkgutil.iter_modules(archiver.mail.__path__, "archiver.mail."):
+PACKAGES = (
+    "archiver.mail",
+    "archiver.extract",
+    "archiver.search",
+    "archiver.search.query",
+    "connectors.files",
+    "connectors.imap",
+)
+
+
+def functions(package: str) -> Iterator[tuple[str, Callable[..., Any]]]:
+    for info in pkgutil.iter_modules(importlib.import_module(package).__path__, f"{package}."):
         module = importlib.import_module(info.name)
         for name, function in vars(module).items():
             is_ours = inspect.isfunction(inspect.unwrap(function)) and getattr(function, "__module__", "") == info.name
-            if is_ours and not name.startswith("_") and f"{info.name}.{name}" not in LEFT_OUT and _takes_text(function):
+            is_public = not name.startswith("_") and f"{info.name}.{name}" not in LEFT_OUT
+            if is_ours and is_public and _takes_text(function) and (package == "archiver.mail" or _needs_no_more(function)):
                 yield f"{info.name}.{name}", inspect.unwrap(function)
 
 
 def _takes_text(function: Callable[..., Any]) -> bool:
     first = next(iter(inspect.signature(function).parameters.values()), None)
-    return first is not None and first.annotation in (str, bytes)
+    return first is not None and first.annotation in (str, bytes, "str", "bytes")
+
+
+def _needs_no_more(function: Callable[..., Any]) -> bool:
+    return all(one.default is not one.empty for one in list(inspect.signature(function).parameters.values())[1:])
 
 
 def called(function: Callable[..., Any], text: str) -> Callable[[], Any]:
     first, *rest = inspect.signature(function).parameters.values()
     given: Any = text.encode("utf-8", "surrogateescape")
-    if first.annotation is str:
+    if first.annotation in (str, "str"):
         given = given.decode("ascii", "surrogateescape") if function.__module__ in RAW_FIELDS else text
-    return lambda: function(given, **{one.name: _argument(one, text) for one in rest if one.default is one.empty})
+    more = {one.name: _argument(one, text) for one in rest if one.default is one.empty}
+    never_raises = function.__module__.startswith("archiver.mail.")
+
+    def call() -> None:
+        with nullcontext() if never_raises else suppress(Exception):  # it may refuse what it can't read
+            result = function(given, **more)
+            deque(result if isinstance(result, Iterator) else (), 0)
+
+    return call
 
 
 def _argument(parameter: inspect.Parameter, text: str) -> Any:
@@ -73,7 +113,7 @@ def _argument(parameter: inspect.Parameter, text: str) -> Any:
     return GIVEN[parameter.name]
 
 
-FUNCTIONS = dict(functions())
+FUNCTIONS = {name: function for package in PACKAGES for name, function in functions(package)}
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -113,6 +153,45 @@ def test_equal_names_in_an_archive(tmp_path: Path, names: tuple[str, ...]) -> No
 
     assert grows_faster(work, 40) < LIMIT
     assert sum(path.is_file() for path in (tmp_path / "120").rglob("*")) == 120 * len(names)
+
+
+@pytest.mark.parametrize(
+    ("start", "unit"),
+    [
+        ("", "From a Mon Jan  1 00:00:00 2026\n\n"),
+        ("From a Mon Jan  1 00:00:00 2026\n", "From x\n"),
+        ("", ">From \n"),
+        ("", "\n"),
+    ],
+)
+def test_mbox(tmp_path: Path, start: str, unit: str) -> None:
+    def read(path: Path) -> None:
+        with OpenFile(path) as file:
+            mbox = Mbox(file)
+            quoting = mbox.variant().quoting
+            deque((mbox.content(span, quoting) for span in mbox.spans()), 0)
+
+    def work(count: int) -> Callable[[], Any]:
+        path = tmp_path / f"{count}.mbox"
+        path.write_text(start + unit * count)
+        return lambda: read(path)
+
+    assert grows_faster(work, FEW) < LIMIT
+
+
+@pytest.mark.parametrize("unit", ["(", ")", "()", '"', '\\"', "a ", "[", "[]", '"a" ', " "])
+def test_imap_responses(unit: str) -> None:
+    def read(text: bytes) -> None:
+        with suppress(Broken):
+            values((text,))
+
+    assert grows_faster(lambda count: lambda: read(unit.encode() * count), FEW) < LIMIT
+
+
+@pytest.mark.parametrize("unit", ["\n--b", "\n--b\n", "\n--b\n\n", "\n--b\nX", "boundary=b\n", "\n--"])
+def test_large_parts(unit: str) -> None:
+    start = b"Content-Type: multipart/mixed; boundary=b\n\n" + bytes(MIN_PART_BYTES)
+    assert grows_faster(lambda count: lambda: find_cuts(Memory(start + unit.encode() * count)), FEW) < LIMIT
 
 
 def _limited() -> None:

@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
+from archiver.extract.archives import Budget as UnpackingBudget
+from archiver.extract.archives import open_mail
 from archiver.mail import limits
 from archiver.mail.budget import Budget
 from archiver.mail.message import Message, read_message, read_texts
@@ -66,6 +68,16 @@ def test_text_that_is_refused_stays_a_file() -> None:
     assert message.text == ""
     assert [file.content for file in message.attachments] == [b"x" * 1000]
     assert "decodes_to_too_much" in message.defects
+
+
+def test_mail_in_an_archive_uses_up_the_budget_of_the_archive() -> None:
+    raw = part(compressed(b"Content-Type: text/plain\n\n" + b"tea " * 5000))
+    budget = UnpackingBudget(bytes_left=100_000)
+    message, _ = open_mail(raw, budget)
+    assert message.text.startswith("tea")
+    assert budget.bytes_left < 100_000 - 20_000
+    message, _ = open_mail(raw, UnpackingBudget(bytes_left=1000))
+    assert message.text == ""
 
 
 def test_uuencoded_lines_that_promise_more_than_they_hold() -> None:
