@@ -39,8 +39,11 @@ class PoolClosed(NotReady, OSError):
 class Children:
     """Children start when they are first needed, outlive what they read only if they can, and never outlive this process."""
 
-    def __init__(self, module: str, processes: int, seconds: float, *, programs: bool = False) -> None:
-        self._module, self._programs = module, programs
+    def __init__(
+        self, module: str, processes: int, seconds: float, *, programs: bool = False, recycle_after: int = _RECYCLE_AFTER
+    ) -> None:
+        """Each child is replaced after so many requests, or when it has become large: libraries leak."""
+        self._module, self._programs, self._recycle_after = module, programs, recycle_after
         self.seconds = seconds
         self._slots: queue.LifoQueue[ChildProcess | None] = queue.LifoQueue()
         for _ in range(processes):
@@ -115,7 +118,7 @@ class Children:
         """A child that can go on, or None for one to be replaced."""
         if child is None:
             return None
-        if child.is_alive and child.requests < _RECYCLE_AFTER and child.resident_bytes < _RECYCLE_RESIDENT_BYTES:
+        if child.is_alive and child.requests < self._recycle_after and child.resident_bytes < _RECYCLE_RESIDENT_BYTES:
             return child
         child.dispose()
         with self._lock:

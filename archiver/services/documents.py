@@ -120,7 +120,11 @@ class DocumentMaker:
                 continue
             if first.attempts:
                 begin(group)
-            yield from self._make(group, beside, extract, tick)
+                made = list(self._make(group, beside, extract, tick))
+                begin(())
+                yield from made
+            else:
+                yield from self._make(group, beside, extract, tick)
 
     def _beside(self, rows: Sequence[Row], threads: Mapping[UUID, UUID | None]) -> Beside:
         ids = batch_sql.uuids(row.id for row in rows)
@@ -132,9 +136,9 @@ class DocumentMaker:
         return Beside(threads, people, copies)
 
     def _make(
-        self, rows: Sequence[Row], beside: Beside, extract: Extract | None, tick: Callable[[], None]
+        self, rows: Sequence[Row], beside: Beside, extract: Extract | None, tick: Callable[[], None], *, is_last: bool = False
     ) -> Iterator[Ready | Unreadable]:
-        """One child reads them together; if it ends, each is read by itself, and the one that ended it is known."""
+        """One child reads them together; if it ends, each is read once more by itself, and the one that ended it is known."""
         opened: list[tuple[Row, OpenedMail]] = []
         for row in rows:
             mail = _attempt(row, self.mail.open, row.sha256, _place(row))
@@ -147,14 +151,14 @@ class DocumentMaker:
         except StoreUnavailable:
             raise
         except (ChildFailed, StoreError) as failed:
-            if len(opened) == 1:
+            if is_last:
                 log.warning("mail_unreadable", message=str(opened[0][0].id), reason=str(failed))
                 what = "mail" if isinstance(failed, ChildFailed) else "bytes"
                 yield Unreadable(opened[0][0], f"the {what} can't be read: {failed}")
                 return
             log.warning("not_read_side_by_side", messages=len(opened), reason=str(failed))
             for row, _ in opened:
-                yield from self._make([row], beside, extract, tick)
+                yield from self._make([row], beside, extract, tick, is_last=True)
 
     def _documents(
         self,

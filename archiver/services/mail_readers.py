@@ -26,6 +26,8 @@ _MODULE = "archiver.services.reading_child"
 _PROCESSES = 6
 """At most; they start as they are needed: one for each that reads at the same time (bodies, attachments, a reindex)."""
 _SECONDS = 30.0
+_RECYCLE_AFTER = 20_000
+"""Requests: to start a child costs as much as to read a thousand messages."""
 _DATES = ("sent_at", "received_at", "sort_at")
 
 log = get_logger("reading")
@@ -78,18 +80,26 @@ class MailReaders:
     """Any number of threads may use it; each waits for a free child."""
 
     def __init__(self, processes: int = _PROCESSES, seconds: float = _SECONDS) -> None:
-        self.children = Children(_MODULE, processes, seconds)
+        self.children = Children(_MODULE, processes, seconds, recycle_after=_RECYCLE_AFTER)
 
     def summaries(self, heads: Sequence[bytes], received_at: Sequence[datetime | None]) -> list[Summary | None]:
-        """What the header blocks say; None for one that can't be read."""
+        """What the header blocks say; None for one that can't be read, not by itself either."""
         try:
-            answer, _ = self.children.ask("summaries", heads, received_at=received_at)
-            return [_summary(found) for found in answer["found"]]
+            return list(self._summaries(heads, received_at))
         except ChildFailed as failed:
-            if len(heads) == 1:
-                log.warning("header_unreadable", reason=str(failed))
-                return [None]
-        return [self.summaries([head], [at])[0] for head, at in zip(heads, received_at, strict=True)]
+            log.warning("not_read_side_by_side", headers=len(heads), reason=str(failed))
+        return [self._summary_alone(head, at) for head, at in zip(heads, received_at, strict=True)]
+
+    def _summary_alone(self, head: bytes, received_at: datetime | None) -> Summary | None:
+        try:
+            return self._summaries([head], [received_at])[0]
+        except ChildFailed as failed:
+            log.warning("header_unreadable", reason=str(failed))
+            return None
+
+    def _summaries(self, heads: Sequence[bytes], received_at: Sequence[datetime | None]) -> list[Summary]:
+        answer, _ = self.children.ask("summaries", heads, received_at=received_at)
+        return [_summary(found) for found in answer["found"]]
 
     @contextmanager
     def group(self, tick: Callable[[], None] = lambda: None) -> Iterator[MailGroup]:
