@@ -32,6 +32,7 @@ _GRANTS = (
     # a temporary table of the same name comes before ours wherever a statement does not say which one it means
     "REVOKE TEMPORARY ON DATABASE {database} FROM PUBLIC, {role}",
     "REVOKE CREATE ON SCHEMA public FROM PUBLIC, {role}",
+    "REVOKE ALL ON FUNCTION audit_log_chain() FROM PUBLIC",  # again: a restored dump comes without privileges
     "REVOKE INSERT, UPDATE, DELETE ON alembic_version FROM {role}",
 )
 

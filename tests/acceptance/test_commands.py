@@ -95,7 +95,7 @@ def test_doctor_finds_what_is_wrong(archiver: Archiver) -> None:
     done = archiver.command("doctor", "--json")
     failed = {finding["check"] for finding in json.loads(done.stdout)["findings"] if finding["verdict"] == "failed"}
     assert done.returncode == 1
-    assert failed == {"disk", "storage key", "credentials key"}
+    assert failed == {"disk", "storage key", "credentials key", "permissions"}
 
 
 def test_a_lost_key_is_never_replaced_once_there_is_mail(archiver: Archiver) -> None:
