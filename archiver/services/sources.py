@@ -182,10 +182,8 @@ def plan_next(connection: Connection, source_id: UUID) -> None:
 
 def pause(connection: Connection, source: Source, who: Principal = LOCAL_OPERATOR) -> None:
     """Takes effect at the next batch: the running cycle ends as cancelled, and what was archived stays."""
-    # The session is locked before the source, as by a cycle that ends. An import waits for its next turn if it ends paused.
-    connection.execute(text("SELECT 1 FROM sync_sessions WHERE ingestion_source_id = :id FOR UPDATE"), {"id": source.id})
+    _end_session(connection, source, "paused")  # session before source, as a cycle that ends does
     _move(connection, source, SOURCE_PAUSED, SourceStatus.PAUSED)
-    _end_session(connection, source, "paused")
     audit.record(connection, who, "source.paused", "source", source.id, name=source.name)
 
 
