@@ -35,7 +35,9 @@ _TOUCHED = text("""
     WHERE o.pack_id = :pack_id AND o.position >= :start AND o.position < :end""")
 _TOUCHED_BY_HASH = text("""
     SELECT id FROM messages WHERE sha256 = :sha256 UNION SELECT message_id FROM message_parts WHERE part_sha256 = :sha256""")
-_VERIFIED = text("UPDATE packs SET verified_at = now() WHERE id = :id")
+# A pack that was left for damage, and is whole again: somebody has brought it back from a backup.
+_VERIFIED = text("""
+    UPDATE packs SET verified_at = now(), state = CASE state WHEN 'left' THEN 'open' ELSE state END WHERE id = :id""")
 _SEALED = text(
     "UPDATE packs SET state = 'sealed', sha256 = :sha256, size_bytes = :size, sealed_at = coalesce(sealed_at, now())"
     " WHERE id = :id"
@@ -202,8 +204,9 @@ class _Verification:
     def _check_frames(self, row: Any, pack: PackFile, progress: Callable[[int], None]) -> None:
         """Some stretches are always in work; what was found is taken in their order."""
         in_work: deque[tuple[Stretch, Future[Outcome]]] = deque()
-        whole = (Stretch(pack.id, PACK_HEADER_BYTES, pack.size, row.size_bytes),)  # one process need not look for parts
-        for stretch in whole if self.processes == 1 else stretches(pack, row.size_bytes):
+        is_left = row.state == PackState.LEFT
+        whole = (Stretch(pack.id, PACK_HEADER_BYTES, pack.size, row.size_bytes, is_left),)  # one process needs no parts
+        for stretch in whole if self.processes == 1 else stretches(pack, row.size_bytes, is_left=is_left):
             in_work.append((stretch, self.check(stretch)))
             if len(in_work) > 2 * MOST_PROCESSES:
                 self._take(row, pack, *in_work.popleft(), progress)

@@ -31,6 +31,11 @@ class Stretch(NamedTuple):
     end: int
     known_end: int
     """What begins here or later is of a batch that was never finished, unless Postgres knows it."""
+    is_left: bool = False
+    """Of a pack that is known to be damaged: then nothing is taken for a batch that was never finished."""
+
+    def is_unfinished(self, offset: int) -> bool:
+        return offset >= self.known_end and not self.is_left
 
 
 class Finding(NamedTuple):
@@ -61,14 +66,14 @@ class Outcome:
     notes: list[str] = field(default_factory=list)
 
 
-def stretches(pack: PackFile, known_end: int) -> Iterator[Stretch]:
+def stretches(pack: PackFile, known_end: int, *, is_left: bool) -> Iterator[Stretch]:
     """All frames of a pack, some MiB at a time."""
     start = PACK_HEADER_BYTES
     for item in walk(pack.read_at, pack.size, pack.name):
         if isinstance(item, Found) and item.offset - start >= STRETCH_BYTES:
-            yield Stretch(pack.id, start, item.offset, known_end)
+            yield Stretch(pack.id, start, item.offset, known_end, is_left)
             start = item.offset
-    yield Stretch(pack.id, start, max(pack.size, start), known_end)
+    yield Stretch(pack.id, start, max(pack.size, start), known_end, is_left)
 
 
 class StretchChecker:
@@ -99,7 +104,7 @@ class StretchChecker:
         for item in walk(pack.read_at, stretch.end, pack.name, stretch.start):
             if isinstance(item, Damage):
                 offset = item.spot.offset
-                if offset >= stretch.known_end:
+                if stretch.is_unfinished(offset):
                     outcome.notes.append(f"{pack.name}: an unfinished batch at its end ({pack.size - offset} bytes), harmless")
                 else:
                     outcome.findings.append(Finding(offset, item.what))
@@ -130,7 +135,7 @@ class StretchChecker:
                 return
             self._check_content(pack, item, known)
         except Damage as damage:
-            if item.offset >= stretch.known_end and known is None:
+            if stretch.is_unfinished(item.offset) and known is None:
                 self._outcome.notes.append(f"{pack.name}: an unfinished batch at {item.offset}, harmless")
                 return
             self._outcome.findings.append(Finding(item.offset, damage.what, damage.sha256))

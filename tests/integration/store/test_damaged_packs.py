@@ -9,8 +9,10 @@ from uuid import UUID
 import pytest
 from sqlalchemy import text
 
+from archiver.services.catch_up import catch_up
 from archiver.services.compact import compact
 from archiver.services.rebuild import rebuild
+from archiver.services.verify import verify
 from archiver.store.errors import StoreUnavailable
 from archiver.store.files import OsFiles
 from archiver.store.frames import HEADER_BYTES, Kind
@@ -272,3 +274,28 @@ def test_what_killed_compactions_left_unfinished_is_removed(world: World) -> Non
         os.utime(path, (0, 0))
     compact(world.engine, world.archive, world.folder / "scratch", rest_seconds=0)
     assert [path.exists() for path in (old, new, scratch)] == [False, True, False]
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_a_pack_that_was_left_is_damaged_until_it_is_brought_back(
+    world: World, new_world: Callable[..., World], full: bool
+) -> None:
+    """Also where the damage is in the last frame, which could be that of a batch that was never finished."""
+    fill(world)
+    (path,) = world.folder.iterdir()
+    last = frames(world, path)[-1]
+    world.archive.close()
+    whole = path.read_bytes()
+    flip(path, last.offset + HEADER_BYTES + 3)
+    rebuilt = new_world(empty=True, folder=world.folder)
+    ingest = rebuilt.open()
+    assert rebuild(rebuilt.engine, rebuilt.archive).damage
+    for _ in range(2):
+        assert not verify(rebuilt.engine, rebuilt.archive, full=full).is_healthy
+        assert rebuilt.value("SELECT state FROM packs") == "left"
+    path.write_bytes(whole)
+    catch_up(rebuilt.engine, rebuilt.archive, lambda _: None)
+    assert verify(rebuilt.engine, rebuilt.archive, full=full).is_healthy
+    assert rebuilt.value("SELECT state FROM packs") == "open"
+    ingest.store_batch(rebuilt.origin(), Batch(messages_of(300)))
+    assert [path] == list(world.folder.iterdir())
