@@ -170,6 +170,10 @@ class Context(Protocol):
         """Says that work goes on. A connector that says nothing for long is taken for hung."""
 
     @property
+    def least_free_bytes(self) -> int:
+        """What has to stay free on the disk of `scratch_path`."""
+
+    @property
     def connections(self) -> int:
         """How many connections one mailbox may use at once, where that pays."""
 

@@ -91,6 +91,7 @@ class ConnectorContext:
         self.left_out: Counter[str] = Counter()
         """Mailboxes, by the reason."""
         self.connections = work.settings.imap_connections
+        self.least_free_bytes = work.settings.disk_min_free_bytes
 
     def wait_for_turn(self, cost: float = 1.0, quotas: Sequence[Quota] = (), most: int = 1) -> int:
         if self._work.stopping.is_set():

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Annotated
 from uuid import UUID
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 
 from archiver.api.auth import Context, Ingester
@@ -53,11 +53,17 @@ def shape(item: Import) -> ImportShape:
 
 
 @router.get("")
-def list_imports(who: Ingester, context: Context, limit: Limit = 50, cursor: Cursor = None) -> Page[ImportShape]:
+def list_imports(
+    who: Ingester,
+    context: Context,
+    kept: Annotated[bool, Query(description="Only those whose uploaded files are still kept.")] = False,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> Page[ImportShape]:
     """Newest first: your own; as an administrator all."""
     before = time_of(decode_cursor(cursor, 1)[0]) if cursor else None
     with context.reading() as connection:
-        found = imports.listed(connection, who, most=limit, before=before)
+        found = imports.listed(connection, who, most=limit, before=before, only_kept=kept)
     more = encode_cursor(found[-1].created_at.isoformat()) if len(found) == limit else None
     return Page(items=[shape(item) for item in found], next=more)
 

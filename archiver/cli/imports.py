@@ -29,8 +29,7 @@ def list_(
     """Show imports, newest first: what each reads, for whom, by whom, and how it ended."""
     with opened("imports") as archive, archive.engine.connect() as connection:
         source_id = source_rows.find(connection, source).id if source else None
-        found = imports.listed(connection, LOCAL_OPERATOR, source_id, limit)
-    found = [item for item in found if item.keeps_upload or not kept]
+        found = imports.listed(connection, LOCAL_OPERATOR, source_id, limit, only_kept=kept)
     if json:
         return print_json({"imports": [_shape(item) for item in found]})
     if not found:

@@ -147,16 +147,24 @@ def find(connection: Connection, given: str) -> Import:
 
 
 def listed(
-    connection: Connection, who: Principal, source_id: UUID | None = None, most: int = 100, before: datetime | None = None
+    connection: Connection,
+    who: Principal,
+    source_id: UUID | None = None,
+    most: int = 100,
+    before: datetime | None = None,
+    *,
+    only_kept: bool = False,
 ) -> list[Import]:
     """Newest first: one's own; an administrator's are all. `before` continues below one, by its request."""
     statement = text(
         f"{_COLUMNS} WHERE (:all OR i.user_id = :user_id) AND (CAST(:source AS uuid) IS NULL OR i.source_id = :source)"
         " AND (CAST(:before AS timestamptz) IS NULL OR i.created_at < :before)"
+        " AND (NOT :only_kept OR (i.upload_folder IS NOT NULL AND i.upload_removed_at IS NULL))"
         " ORDER BY i.created_at DESC, i.id DESC LIMIT :most"
     )
     is_all = who.role is Role.ADMINISTRATOR
     values = {"all": is_all, "user_id": who.user_id, "source": source_id, "most": most, "before": before}
+    values["only_kept"] = only_kept
     return [_import(row) for row in connection.execute(statement, values)]
 
 

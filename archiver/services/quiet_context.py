@@ -15,6 +15,7 @@ class QuietContext:
     """Limits nothing, saves nothing, tells nobody (connectors.base.Context)."""
 
     connections = 1
+    least_free_bytes = 1 << 30
 
     def __init__(self) -> None:
         self.left_out: dict[str, str] = {}

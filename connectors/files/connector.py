@@ -71,7 +71,7 @@ class FilesConnector:
         if address not in self._roots.addresses():
             raise Unavailable(f"there is no mail of {address} in these files any more")
         owner = hashlib.sha256(f"{address}:{self._settings.model_dump_json()}".encode()).hexdigest()[:16]
-        spool = Spool(self._context.scratch_path() / "files", owner)
+        spool = Spool(self._context.scratch_path() / "files", owner, self._context.least_free_bytes)
         spool.prepare()
         self._spools.append(spool)
         return address, spool

@@ -33,8 +33,9 @@ class Unpacked:
 class Spool:
     """A folder of one mailbox of one source. What nobody touched for a week is removed, whosever it was."""
 
-    def __init__(self, area: Path, owner: str) -> None:
+    def __init__(self, area: Path, owner: str, least_free_bytes: int) -> None:
         self.path = area / owner
+        self._least_free_bytes = least_free_bytes
         self._numbers = count()
         self._large: list[Path] = []
 
@@ -49,6 +50,8 @@ class Spool:
 
     def large(self, pieces: Iterable[bytes]) -> Path:
         """A message as a file. Whoever takes the batch removes it."""
+        if shutil.disk_usage(self.path).free < self._least_free_bytes:
+            raise Unavailable("a large message can't be spooled: the disk is nearly full")
         path = self.path / f"large-{os.getpid()}-{id(self):x}-{next(self._numbers)}.eml"
         self._large.append(path)
         try:
@@ -66,7 +69,7 @@ class Spool:
         if not done.exists():
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
-            work = Unpacking(path, folder, alive)
+            work = Unpacking(path, folder, alive, self._least_free_bytes)
             try:
                 work.run(kind)
             except (Refused, OSError):

@@ -24,7 +24,6 @@ MOST_FILES = 2_000_000
 MOST_RATIO = 200
 ALWAYS_BYTES = 1 << 30
 """Up to here nothing is taken for a bomb."""
-LEAST_FREE_BYTES = 1 << 30
 _PIECE_BYTES = 1 << 20
 _BITE = 512
 _LOOK_BYTES = 16 << 20
@@ -53,6 +52,8 @@ class Unpacking:
     target: Path
     alive: Callable[[int], None]
     """Called with the bytes unpacked so far, often; may raise to stop."""
+    least_free_bytes: int
+    """On the target's disk."""
     problems: list[tuple[str, str]] = field(default_factory=list)
     """Files inside that could not be unpacked, and why."""
     is_archive: bool = True
@@ -145,7 +146,7 @@ class Unpacking:
                 if self.unpacked_bytes >= self._look_at:
                     self._look_at = self.unpacked_bytes + _LOOK_BYTES
                     self.alive(self.unpacked_bytes)
-                    if shutil.disk_usage(self.target).free < LEAST_FREE_BYTES:
+                    if shutil.disk_usage(self.target).free < self.least_free_bytes:
                         raise Refused("there is not enough room on the disk to unpack it")
                 file.write(piece)
 

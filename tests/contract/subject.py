@@ -32,6 +32,7 @@ class QuietContext:
     """A job that never has to stop, unless it is told."""
 
     connections = 2
+    least_free_bytes = 0
 
     def __init__(self, scratch: Path | None = None) -> None:
         self._scratch = scratch

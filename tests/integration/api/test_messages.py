@@ -265,7 +265,8 @@ def _discarded_import(company: Company, item: str, upload: str) -> None:
         shown = client.get(f"/imports/{item}").json()
         assert (shown["state"], shown["files"], shown["keeps_upload"]) == ("waiting", ["old mail.mbox"], True)
         assert str(company.settings.archiver_data) not in client.get(f"/imports/{item}").text
-        assert [one["id"] for one in admin.get("/imports").json()["items"]] == [item]
+        for only_kept in ("false", "true"):
+            assert [one["id"] for one in admin.get("/imports", params={"kept": only_kept}).json()["items"]] == [item]
         assert bob.get("/imports").json()["items"] == []
         assert (bob.get(f"/imports/{item}").status_code, bob.delete(f"/imports/{item}").status_code) == (404, 404)
         company.act("UPDATE imports SET outcome = 'failed', finished_at = now()")
@@ -275,6 +276,7 @@ def _discarded_import(company: Company, item: str, upload: str) -> None:
         assert client.get(f"/uploads/{upload}").status_code == 404
         assert client.delete(f"/imports/{item}").status_code == 409, "nothing is left to discard"
         assert client.get(f"/imports/{item}").json()["keeps_upload"] is False
+        assert client.get("/imports", params={"kept": "true"}).json()["items"] == []
     assert list((company.settings.archiver_data / "uploads").iterdir()) == []
 
 

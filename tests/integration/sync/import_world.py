@@ -107,9 +107,9 @@ class ImportWorld:
         with self.engine.connect() as connection:
             return imports.load(connection, item.id)
 
-    def listed(self) -> list[Import]:
+    def listed(self, *, only_kept: bool = False) -> list[Import]:
         with self.engine.connect() as connection:
-            return imports.listed(connection, self.admin)
+            return imports.listed(connection, self.admin, only_kept=only_kept)
 
     @property
     def copies(self) -> int:

@@ -28,7 +28,7 @@ def test_an_upload_stays_after_a_failure_until_somebody_discards_it(world: Impor
         item = world.begin_upload(world.uploaded("mail.mbox", data))
         world.drain()
         assert world.load(item).outcome == outcome
-    (failed,) = (one for one in world.listed() if one.keeps_upload)
+    (failed,) = world.listed(only_kept=True)
     assert failed.outcome == "incomplete"
     assert len(world.kept_files()) == 2, "the upload, and its name in the import's folder"
     for path in uploads.folder(world.settings).rglob("*"):

@@ -13,8 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from connectors.errors import Unavailable
 from connectors.files import unpacking
 from tests import mailfiles
+from tests.contract.subject import QuietContext
 from tests.unit.connectors.files.reader import imported
 
 ONE, TWO = mailfiles.message(1), mailfiles.message(2)
@@ -91,6 +93,17 @@ def test_bombs_are_refused(tmp_path: Path, end: str, monkeypatch: pytest.MonkeyP
 
 
 POSTMARKED = mailfiles.mbox([ONE])
+
+
+def test_nothing_is_unpacked_onto_a_disk_that_is_nearly_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As DISK_MIN_FREE_BYTES says; and the archive is named, so that its upload stays."""
+    path = mailfiles.put(tmp_path / "in" / "all.zip", mailfiles.zipped({"a.eml": ONE}))
+    monkeypatch.setattr(QuietContext, "least_free_bytes", 1 << 60)
+    got = imported(path.parent, scratch=tmp_path / "scratch")
+    assert (got.data, list(got.reasons.values())) == ([], ["there is not enough room on the disk to unpack it"])
+    large = mailfiles.put(tmp_path / "large" / "a.eml", mailfiles.message(3, b"x" * 80 + b"\n" * (9 << 20)))
+    with pytest.raises(Unavailable, match="the disk is nearly full"):
+        imported(large.parent, scratch=tmp_path / "scratch")
 
 
 def test_archives_in_archives_have_an_end(tmp_path: Path) -> None:
