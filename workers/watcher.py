@@ -84,10 +84,11 @@ class Watcher:
             self._lease_again(leases)
         leases.execute(_MAY_REST)  # and it asks whether the connection is still there, on which the leases live
         for mailbox_id, mailbox in wanted.items():
-            if len(self._watches) >= self.work.settings.idle_max:
-                return
-            if mailbox_id not in self._watches and _leased(leases, mailbox_id):
+            is_full = len(self._watches) >= self.work.settings.idle_max
+            if not is_full and mailbox_id not in self._watches and _leased(leases, mailbox_id):
                 self._watches[mailbox_id] = Watch(self.work, mailbox).start()
+        if not self._watches:
+            leases.rollback()  # without leases there is no need for a transaction
 
     def _lease_again(self, leases: psycopg.Connection[Any]) -> None:
         """The locks of a transaction end together. What another process leases in between is watched by that one."""

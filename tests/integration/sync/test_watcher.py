@@ -9,6 +9,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg.pq import TransactionStatus
 from sqlalchemy import Engine, text
 
 from archiver.config import load_settings
@@ -100,3 +101,14 @@ def test_the_leases_of_a_process_that_died_are_free(processes: tuple[Process, Pr
     assert one.choose() == {"a", "b", "c"}
     one.die()
     assert other.choose() == {"a", "b", "c"}
+
+
+def test_a_process_that_watches_nothing_holds_no_transaction(processes: tuple[Process, Process], engine: Engine) -> None:
+    one, other = processes
+    assert one.choose() == {"a", "b", "c"}
+    assert other.choose() == set()
+    assert one.leases.info.transaction_status is TransactionStatus.INTRANS
+    assert other.leases.info.transaction_status is TransactionStatus.IDLE
+    _execute(engine, "UPDATE mailboxes SET gone_at = now()")
+    assert one.choose() == set()
+    assert one.leases.info.transaction_status is TransactionStatus.IDLE
