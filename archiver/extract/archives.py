@@ -5,6 +5,7 @@ import gzip
 import lzma
 import tarfile
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from io import BytesIO
@@ -44,6 +45,8 @@ class Budget:
 
 
 File = tuple[str, bytes]
+_DAMAGED = (EOFError, ValueError, lzma.LZMAError, zlib.error)
+"""What decompressors raise on damaged data."""
 _OPENERS: dict[str, Callable[[BytesIO], IO[bytes]]] = {
     "gzip": lambda data: cast(IO[bytes], gzip.GzipFile(fileobj=data)),
     "bzip2": bz2.BZ2File,
@@ -71,7 +74,7 @@ def _zip(data: bytes, budget: Budget) -> Iterator[File]:
                     raise Refused(State.ENCRYPTED, "needs a password")
                 with archive.open(entry) as source:
                     yield entry.filename, budget.read(source)
-    except (zipfile.BadZipFile, EOFError, ValueError, NotImplementedError, lzma.LZMAError) as error:
+    except (zipfile.BadZipFile, NotImplementedError, *_DAMAGED) as error:
         raise Refused(State.BROKEN, f"zip: {error}") from error
 
 
@@ -82,7 +85,7 @@ def _tar(data: bytes, budget: Budget) -> Iterator[File]:
                 source = archive.extractfile(entry) if entry.isfile() else None
                 if source is not None:
                     yield entry.name, budget.read(source)
-    except (tarfile.TarError, EOFError) as error:
+    except (tarfile.TarError, *_DAMAGED) as error:
         raise Refused(State.BROKEN, f"tar: {error}") from error
 
 
@@ -102,7 +105,7 @@ def _seven_zip(data: bytes, budget: Budget) -> Iterator[File]:
                     yield entry.filename, content.read()
     except PasswordRequired as error:
         raise Refused(State.ENCRYPTED, "needs a password") from error
-    except (ArchiveError, lzma.LZMAError, EOFError, ValueError) as error:
+    except (ArchiveError, *_DAMAGED) as error:
         raise Refused(State.BROKEN, f"7z: {error}") from error
 
 
@@ -115,7 +118,7 @@ def _compressed(kind: str, data: bytes, name: str, budget: Budget) -> Iterator[F
     try:
         with _OPENERS[kind](BytesIO(data)) as source:
             yield inner, budget.read(source)
-    except (OSError, EOFError, lzma.LZMAError, ValueError) as error:
+    except (OSError, *_DAMAGED) as error:
         raise Refused(State.BROKEN, f"{kind}: {error}") from error
 
 

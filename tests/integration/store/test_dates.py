@@ -17,7 +17,9 @@ from sqlalchemy import Engine, create_engine, text
 
 from archiver.db import driver_url
 from archiver.models.messages import Message
-from archiver.services.export import export
+from archiver.services import messages
+from archiver.services.access import EVERYTHING
+from archiver.services.export import export, message_summary
 from archiver.services.indexing import Indexer
 from archiver.services.rebuild import rebuild
 from connectors.base import Batch, RawMessage
@@ -108,6 +110,19 @@ def test_the_migration_mends_what_is_there(world: World) -> None:
         assert connection.execute(text("SELECT count(*) FROM message_copies WHERE received_at IS NULL")).scalar_one() == 1
         valid = text("SELECT bool_and(convalidated) FROM pg_constraint WHERE conname LIKE 'ck_message%_range'")
         assert connection.execute(valid).scalar_one()
+
+
+@pytest.mark.parametrize("date", POISON)
+def test_lists_and_single_messages_are_shown_whatever_the_dates(world: World, date: str) -> None:
+    put(world, *(RawMessage(f"{n}", mail(f"m{n}")) for n in range(3)))
+    loosen(world.engine)
+    poison(world.engine, "m1", date)
+    with world.engine.connect() as connection:
+        found = messages.listed(connection, EVERYTHING)
+        assert {row.subject for row in found} == {"m0", "m1", "m2"}
+        for row in found:
+            assert messages.detail(connection, EVERYTHING, row.id).message.date.year in (1970, 2026, 2200)
+            assert message_summary(world.engine, row.id)["subject"] == row.subject
 
 
 @pytest.mark.parametrize("date", POISON)

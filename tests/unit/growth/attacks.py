@@ -15,6 +15,7 @@ _MANY, _VERY_MANY = 96, 288
 _SUSPICIOUS = 3.7  # three times the size: linear is 3, quadratic 9
 _PROVEN = 5.0
 _ALLOWED = 400_000
+_STARTS, _PAIRS = 14, 120
 
 
 class Attacks:
@@ -42,7 +43,7 @@ class Attacks:
             return float("inf")
 
     def _shapes(self) -> Iterator[tuple[str, str, str]]:
-        starts = list(dict.fromkeys(["", *self._samples(self._before_repeats(), 3)]))
+        starts = list(dict.fromkeys(["", *self._samples(self._before_repeats(), 3)]))[:_STARTS]
         bodies = list(dict.fromkeys(self._samples([[node] for node in self._repeated()], 3)))
         whole = list(dict.fromkeys([*starts[1:], *self._samples([list(self._machine.tree)], 4)]))
         pairs = [a + b for a in self._letters for b in self._letters if a != b]
@@ -51,7 +52,7 @@ class Attacks:
                 for start in starts if middle in self._letters or middle in bodies else [""]:
                     if middle:
                         yield start, middle, end
-        for middle in pairs if len(pairs) <= 200 else self._chance.sample(pairs, 200):
+        for middle in self._chance.sample(pairs, min(len(pairs), _PAIRS)):
             for start in starts[:4]:
                 yield start, middle, "\x01"
 
