@@ -187,7 +187,7 @@ class DocumentMaker:
             return known_texts(connection, hashes)
 
     def _inputs(self, row: Row, mail: ReadMail, beside: Beside, texts: Mapping[bytes, KnownText]) -> list[Any]:
-        """As `reading_child` takes them."""
+        """As `reading_answers` takes them."""
         message_id = str(row.id)
         pages = {
             str(number): [(page.number, page.text, page.file) for page in read_pages(self._archive, texts[file.sha256])]
