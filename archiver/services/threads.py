@@ -155,12 +155,14 @@ def _near_by_subject(messages: Sequence[Shown], components: _Components) -> list
         by_subject.setdefault(normalise_subject(message.subject or "")[0], []).append(message)
     found = []
     for those in (listed for subject, listed in by_subject.items() if subject):
+        roots = [components.find(own_key(one)) for one in those]
+        if len(set(roots)) == 1:
+            continue
         for place, first in enumerate(those):
-            for second in those[place + 1 : place + 1 + _MOST_NEAR]:
+            for at, second in enumerate(those[place + 1 : place + 1 + _MOST_NEAR], place + 1):
                 if second.sort_at - first.sort_at > FALLBACK_WINDOW:
                     break
-                is_apart = components.find(own_key(first)) != components.find(own_key(second))
-                if is_apart and not set(first.mailboxes).isdisjoint(second.mailboxes):
+                if roots[place] != roots[at] and not set(first.mailboxes).isdisjoint(second.mailboxes):
                     found.append((first, second))
     return found
 
