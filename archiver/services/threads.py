@@ -130,38 +130,45 @@ class Shown(Threadable, Protocol):
 def grouped(
     messages: Sequence[Shown], people_of: Callable[[Sequence[UUID]], Mapping[UUID, frozenset[str]]]
 ) -> list[list[UUID]]:
-    """Which of these belong together by what is in them alone. `people_of` is asked for the few that subjects may join."""
+    """Which of these belong together by what is in them alone. `people_of` is asked for those that subjects may join."""
     components = _Components()
     for message in messages:
         for parent in _parents(message):
             components.join(own_key(message), _hashed(parent))
-    near = _near_by_subject(messages, components)
-    people = people_of(sorted({one.id for pair in near for one in pair})) if near else {}
-    for first, second in near:
-        keys = [replace(_thread_keys(one), participants=people.get(one.id, frozenset())) for one in (first, second)]
-        if keys[0].may_join(keys[1], first.sort_at - second.sort_at):
-            components.join(own_key(first), own_key(second))
+    apart = _apart(messages, components)
+    people = people_of([message.id for those in apart for message in those]) if apart else {}
+    for those in apart:
+        _join_by_subject(those, people, components)
     groups: dict[Key, list[UUID]] = {}
     for message in messages:
         groups.setdefault(components.find(own_key(message)), []).append(message.id)
     return list(groups.values())
 
 
-def _near_by_subject(messages: Sequence[Shown], components: _Components) -> list[tuple[Shown, Shown]]:
-    """Pairs of one subject, time and mailbox that ids have not joined."""
+def _apart(messages: Sequence[Shown], components: _Components) -> list[list[Shown]]:
+    """Messages of one subject, oldest first, that ids have not joined to one group."""
     by_subject: dict[str, list[Shown]] = {}
     for message in sorted(messages, key=lambda one: (one.sort_at, one.id)):
         by_subject.setdefault(normalise_subject(message.subject or "")[0], []).append(message)
-    found = []
-    for those in (listed for subject, listed in by_subject.items() if subject):
-        for place, first in enumerate(those):
-            for second in those[place + 1 : place + 1 + _MOST_NEAR]:
-                if second.sort_at - first.sort_at > FALLBACK_WINDOW:
-                    break
-                is_apart = components.find(own_key(first)) != components.find(own_key(second))
-                if is_apart and not set(first.mailboxes).isdisjoint(second.mailboxes):
-                    found.append((first, second))
-    return found
+    by_subject.pop("", None)
+    return [those for those in by_subject.values() if len({components.find(own_key(one)) for one in those}) > 1]
+
+
+def _join_by_subject(those: Sequence[Shown], people: Mapping[UUID, frozenset[str]], components: _Components) -> None:
+    """Each is compared with those that follow it within the time, until nothing is apart any more."""
+    own = [own_key(one) for one in those]
+    keys = [replace(_thread_keys(one), participants=people.get(one.id, frozenset())) for one in those]
+    left = len({components.find(key) for key in own})
+    for place, first in enumerate(those):
+        for at in range(place + 1, min(place + 1 + _MOST_NEAR, len(those))):
+            second = those[at]
+            if left == 1 or second.sort_at - first.sort_at > FALLBACK_WINDOW:
+                break
+            if components.find(own[place]) == components.find(own[at]) or set(first.mailboxes).isdisjoint(second.mailboxes):
+                continue
+            if keys[place].may_join(keys[at], first.sort_at - second.sort_at):
+                components.join(own[place], own[at])
+                left -= 1
 
 
 def _choose(components: _Components, known: dict[Key, Key], keys: dict[UUID, tuple[Key, ...]]) -> dict[Key, Key]:

@@ -188,3 +188,12 @@ def _drop(page: Page, files: list[Path]) -> None:
 
 def _few(number: int, subject: str) -> list:  # type: ignore[type-arg]
     return [mail(number + n, f"{subject} {n}") for n in range(3)]
+
+
+def test_a_certificate_is_taken_from_a_file_of_the_reader(page: Page, tmp_path: Path) -> None:
+    file = tmp_path / "ca.pem"
+    file.write_text("-----BEGIN CERTIFICATE-----\nabc\n-----END CERTIFICATE-----\n")
+    page.goto("/sources/add/imap")
+    page.locator("input[type=file][data-into=f-ca]").set_input_files(file)
+    expect(page.locator("#f-ca")).to_have_value(file.read_text())
+    expect(page.locator("[name='setting.ca_file']")).to_have_count(0)

@@ -67,17 +67,19 @@ def test_without_an_address_of_its_own_digits_are_taken_and_no_name(company: Com
 
 @pytest.mark.parametrize("path", ["/metrics", "/parts"])
 def test_figures_are_for_the_machine_and_for_a_token(company: Company, variables: dict[str, str], path: str) -> None:
-    proxied = {**variables, "TRUSTED_PROXIES": "127.0.0.1", "METRICS_TOKEN": "let-me-see"}
+    proxied = {**variables, "TRUSTED_PROXIES": "127.0.0.1", "METRICS_TOKEN": "let-me-see-the-figures"}
     with Served(load_settings(proxied, Path("none"))) as served, Client() as client:
         url = f"{served.url}{path}"
         assert client.get(url).status_code == 200
-        assert client.get(url, headers=FORWARDED).status_code == 403, "through a trusted proxy"
-        assert client.get(url, headers={**FORWARDED, "Authorization": "Bearer wrong"}).status_code == 403
-        assert client.get(url, headers={**FORWARDED, "Authorization": "Bearer let-me-see"}).status_code == 200
+        assert client.get(url, headers=FORWARDED).status_code in (401, 403), "through a trusted proxy"
+        assert client.get(url, headers={**FORWARDED, "Authorization": "Bearer wrong"}).status_code in (401, 403)
+        assert client.get(url, headers={**FORWARDED, "Authorization": "Bearer let-me-see-the-figures"}).status_code == 200
     with company.client("alice") as client:
         for header in ("X-Forwarded-For", "Forwarded", "X-Real-IP"):
-            assert client.get(f"{company.url}{path}", headers={header: "127.0.0.1"}).status_code == 403, "an unknown proxy"
-        assert client.get(f"{company.url}{path}", headers={**FORWARDED, "Authorization": "Bearer"}).status_code == 403
+            assert client.get(f"{company.url}{path}", headers={header: "127.0.0.1"}).status_code in (401, 403), (
+                "an unknown proxy"
+            )
+        assert client.get(f"{company.url}{path}", headers={**FORWARDED, "Authorization": "Bearer"}).status_code in (401, 403)
 
 
 # --- proxies and pauses
