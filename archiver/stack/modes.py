@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,12 @@ from archiver.stack.folder import DataFolder
 
 _GROUP_MAY_PASS = 0o010
 """As root, PostgreSQL runs as another user, whose group may pass through the two folders above its own."""
+
+
+_OURS = re.compile(
+    r"packs|secrets|\.?postgres([-.].+)?|valkey|search|logs|uploads|exports|scratch|cache|archiver\.(json|lock)|verify\.json|audit-head\.json"
+)
+"""What else is in the folder is somebody's own (ARCHIVER_DATA may be any folder), and not ours to change."""
 
 
 def open_to_others(folder: DataFolder) -> Iterator[Path]:
@@ -55,7 +62,7 @@ def _below(folder: DataFolder, parent: Path) -> Iterator[tuple[Path, int]]:
         except FileNotFoundError:
             continue
         path = Path(entry.path)
-        if path == folder.run or not (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
+        if not (stat.S_ISDIR(mode) or stat.S_ISREG(mode)) or (parent == folder.path and not _OURS.fullmatch(entry.name)):
             continue
         yield path, mode
         if stat.S_ISDIR(mode) and not (path / "PG_VERSION").exists():

@@ -69,7 +69,14 @@ def test_the_bill_of_materials_names_what_is_locked() -> None:
 def test_the_release_script_audits_and_lists() -> None:
     script = (ROOT / "scripts" / "release").read_text()
     subprocess.run(["bash", "-n", ROOT / "scripts" / "release"], check=True)
-    for needed in ("pip-audit", "scripts/lock --check", "scripts/sbom", "--require-hashes -r requirements.lock", "sha256sum"):
+    for needed in (
+        "pip-audit",
+        "--strict",
+        "scripts/lock --check",
+        "scripts/sbom",
+        "--require-hashes -r requirements.lock",
+        "sha256sum",
+    ):
         assert needed in script
 
 
