@@ -219,7 +219,9 @@ class StretchReader:
             if objects and self._lost_packs is None:
                 pipeline.send(sql.ADD_OBJECTS, rows=sql.rows(objects), pack_id=pack_id)
             elif objects:
-                pipeline.send(sql.ADD_OR_MOVE_OBJECTS, rows=sql.rows(objects), pack_id=pack_id, lost=self._lost_packs)
+                once = {(row["h"], row["k"]): row for row in objects}  # one statement must not move a row twice
+                rows_once = sql.rows(list(once.values()))
+                pipeline.send(sql.ADD_OR_MOVE_OBJECTS, rows=rows_once, pack_id=pack_id, lost=self._lost_packs)
             if self._lost_packs is not None:
                 self._outcome.added += [row.id for row in pipeline.fetch(added)]
 

@@ -2,15 +2,28 @@
 
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
+from hashlib import sha256
+from pathlib import Path
 
 import pytest
 from sqlalchemy import create_engine, inspect, text
 
 from archiver.db import driver_url, make_engine
 from archiver.errors import SchemaError
-from archiver.models import Base
+from archiver.models import Base, message_uuid, uuid7
 from archiver.services import schema
+from archiver.services.adopt import adopt
+from archiver.services.archive_state import last_stamp, rise_above
+from archiver.services.delete import delete_message
+from archiver.services.journal_loss import copies_without_journal
+from archiver.services.snapshot import save_config
 from archiver.stack.postgres import EmbeddedPostgres
+from archiver.store.content import Memory
+from archiver.store.encoder import Record
+from archiver.store.frames import Kind
+from archiver.store.journal import Stamp
+from connectors.base import Batch, RawMessage
+from tests.integration.store.conftest import World, set_up
 
 
 def dump(postgres: EmbeddedPostgres, url: str) -> list[str]:
@@ -82,3 +95,28 @@ def test_a_failing_step_leaves_nothing_behind(empty_database_url: str) -> None:
         schema.migrate(engine)
     assert inspect(engine).get_table_names() == ["users"]
     engine.dispose()
+
+
+def test_a_role_that_owns_nothing_can_store_delete_and_adopt(database_url: str, tmp_path: Path) -> None:
+    """DATABASE_OWNER_URL: sequences and new tables are granted, too."""
+    role = f"r_{uuid7().hex}"
+    owner = make_engine(database_url, "test")
+    with owner.begin() as connection:
+        connection.execute(text(f"CREATE ROLE \"{role}\" LOGIN PASSWORD 'secret'"))
+    schema.migrate(owner, role)
+    set_up(owner)
+    engine = create_engine(owner.url.set(username=role, password="secret"))
+    world = World(engine, tmp_path / "packs")
+    data = b"Subject: x\n\nbody"
+    world.open().store_batch(world.origin(), Batch((RawMessage("k", data),)))
+    save_config(engine, world.archive)
+    assert delete_message(engine, world.archive, message_uuid(sha256(data).digest()), "asked for").copies == 1
+    lonely = b"Subject: y\n\nbody"
+    world.archive.append([Record(Kind.MESSAGE, sha256(lonely).digest(), Memory(lonely))])
+    assert adopt(engine, world.archive, rest_seconds=0).found == 1
+    assert copies_without_journal(engine, world.archive) == 0
+    with engine.begin() as connection:
+        rise_above(connection, Stamp(3, 5_000))
+        assert last_stamp(connection) == Stamp(4, 5_000)
+    world.close()
+    owner.dispose()

@@ -132,6 +132,19 @@ def test_a_batch_that_was_rolled_back_and_came_again_adds_nothing(world: World) 
     assert world.content() == before
 
 
+def test_a_pack_that_has_a_message_twice_is_taken_in(world: World, new_world: Callable[..., World]) -> None:
+    world.open().store_batch(world.origin(), Batch(messages_of(3)))
+    world.archive.close()
+    older = new_world(copy_of=world, folder=world.folder)
+    store_and_abort(world, Batch(messages_of(1, 5)))
+    world.open().store_batch(world.origin(), Batch(messages_of(1, 5)))
+    expected = world.content()
+    world.close()
+    older.open()
+    assert adopt(older.engine, older.archive, rest_seconds=0).messages == 2
+    assert older.content() == expected
+
+
 def test_a_batch_that_was_rolled_back_and_passed_by_others_is_taken_in(world: World) -> None:
     store_and_abort(world, Batch(messages_of(1, 5)))
     world.open().store_batch(world.origin(), Batch(messages_of(2)))
