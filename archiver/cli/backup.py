@@ -35,6 +35,8 @@ def backup(
         print_json(asdict(done))
     else:
         console.print(f"{done.copied} of {done.packs} pack(s) copied, {done.bytes_copied / 1e6:,.1f} MB, and the database.")
+        if done.kept:
+            console.print(f"{done.kept} pack(s) in {target / 'packs'} are unknown to this archive and were kept.")
         console.print("The keys are not in it: keep a copy of the key files in another place, without them it can't be read.")
 
 
@@ -143,7 +145,7 @@ def _restore_packs(settings: Settings, engine: Engine, source: Backup, *, json: 
     archive = open_archive(settings, engine)
     try:
         with bar("Copying packs", shown=not json) as progress:
-            return restore_packs(source, archive.backend, progress)
+            return restore_packs(source, archive, progress)
     finally:
         archive.close()
 

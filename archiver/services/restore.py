@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,9 @@ from archiver.services.archive_state import last_stamp, rise_above
 from archiver.services.backup import MANIFEST, OLD_DUMP
 from archiver.services.dump import packs_in
 from archiver.store.archive import Archive
-from archiver.store.backend import Backend
 from archiver.store.errors import Damage
 from archiver.store.keys import PackKeys
+from archiver.store.pack import PACK_HEADER_BYTES, PackHead
 
 _FILLED = text("SELECT EXISTS (SELECT 1 FROM messages) OR EXISTS (SELECT 1 FROM packs)")
 
@@ -70,16 +71,29 @@ class Backup:
         return f"the backup lacks {len(lacking)} pack(s) of its dump, {min(lacking)} among them" if lacking else None
 
 
-def restore_packs(source: Backup, backend: Backend, progress: Progress | None = None) -> int:
-    """Puts the packs of a backup into an archive that has none. The database is loaded, or rebuilt, after that."""
-    if next(iter(backend.packs()), None) is not None:
-        raise UsageError("the archive holds packs already; restore wants one without any")
+def restore_packs(source: Backup, archive: Archive, progress: Progress | None = None) -> int:
+    """Puts the packs of a backup into an archive that has no others. The database is loaded, or rebuilt, after that.
+
+    A restore that was interrupted goes on. Raises WrongKey before anything is copied.
+    """
     files = source.files()
+    there = {pack_id: archive.backend.open(pack_id).size for pack_id in archive.backend.packs()}
+    if any(pack_id not in files or files[pack_id].stat().st_size != size for pack_id, size in there.items()):
+        raise UsageError("the archive holds packs already that are not of this backup; restore wants one without any")
+    _check_keys(files.values(), archive.keys)
     for number, (pack_id, path) in enumerate(files.items(), start=1):
-        backend.put(path, pack_id)
+        if pack_id not in there:
+            archive.backend.put(path, pack_id)
         if progress:
             progress(number, len(files))
     return len(files)
+
+
+def _check_keys(paths: Iterable[Path], keys: PackKeys) -> None:
+    for path in paths:
+        with path.open("rb") as file, suppress(Damage):
+            head = PackHead.decode(file.read(PACK_HEADER_BYTES), path.name)
+            keys.find(head.fingerprint, head.key_id)
 
 
 def check_empty(engine: Engine) -> None:

@@ -12,7 +12,7 @@ import orjson
 import pytest
 from sqlalchemy import text
 
-from archiver.errors import ArchiverError, WrongKey
+from archiver.errors import ArchiverError, UsageError, WrongKey
 from archiver.secrets import Keyring
 from archiver.services import backup as backup_module
 from archiver.services.backup import MANIFEST, BackedUp, backup
@@ -46,7 +46,7 @@ def compact_all(world: World) -> None:
 def bring_back(target: Path, world: World) -> World:
     kept = Backup.open(target)
     world.open()
-    restore_packs(kept, world.archive.backend)
+    restore_packs(kept, world.archive)
     assert kept.reason_to_rebuild(world.archive.keys) is None
     load_dump(kept.dump, url_of(world), world.archive.keys)
     world.engine.dispose()
@@ -250,3 +250,21 @@ def test_rows_of_removed_packs_stay_and_are_in_nobodys_way(world: World) -> None
     assert verify(world.engine, world.archive, full=True).problems == []
     with world.engine.connect() as connection:
         assert connection.execute(text("SELECT count(*) FROM packs WHERE state <> 'retired'")).scalar_one() == 1
+
+
+def test_restore_refuses_packs_of_others_and_wrong_keys_before_it_copies(
+    world: World, new_world: Callable[..., World], tmp_path: Path
+) -> None:
+    fill(world)
+    back_up(world, tmp_path / "backup")
+    kept = Backup.open(tmp_path / "backup")
+    other = new_world()
+    other.open().store_batch(other.origin(), Batch(messages_of(1)))
+    with pytest.raises(UsageError, match="holds packs already"):
+        restore_packs(kept, other.archive)
+    stranger = new_world(empty=True)
+    stranger.keyring = Keyring({"other": b"o" * 32})
+    stranger.open()
+    with pytest.raises(WrongKey, match="'test'"):
+        restore_packs(kept, stranger.archive)
+    assert list(stranger.folder.iterdir()) == []

@@ -90,7 +90,7 @@ def test_an_older_dump_then_compaction_and_backup_lose_nothing(
     back_up(older, tmp_path / "backup")
     restored = new_world(empty=True)
     restored.open()
-    restore_packs(Backup.open(tmp_path / "backup"), restored.archive.backend)
+    restore_packs(Backup.open(tmp_path / "backup"), restored.archive)
     load_dump(Backup.open(tmp_path / "backup").dump, url_of(restored), restored.archive.keys)
     restored.engine.dispose()
     take_in(restored.engine, restored.archive)
