@@ -29,7 +29,11 @@ CYCLE_ENDS: Moves[SourceStatus] = {
 }
 SOURCE_BREAKS: Moves[SourceStatus] = {_ERROR: _RUNS | {_PENDING, _ACTIVE, _ERROR}}
 SOURCE_PAUSED: Moves[SourceStatus] = {_PAUSED: _RUNS | {_PENDING, _ACTIVE, _ERROR}}
-SOURCE_RESUMED: Moves[SourceStatus] = {_PENDING: frozenset({_PAUSED, _ERROR}), _ACTIVE: frozenset({_PAUSED, _ERROR})}
+SOURCE_RESUMED: Moves[SourceStatus] = {
+    _PENDING: frozenset({_PAUSED, _ERROR}),
+    _ACTIVE: frozenset({_PAUSED, _ERROR}),
+    _IMPORTED: frozenset({_PAUSED}),
+}
 
 _QUEUED, _RUNNING, _DONE, _FAILED, _CANCELLED = MailboxRunState
 _OPEN = frozenset({_QUEUED, _RUNNING})
