@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 import psycopg
 from psycopg.types.datetime import TimestamptzLoader
-from psycopg.types.string import StrDumper
+from psycopg.types.string import StrDumperUnknown
 from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.exc import DBAPIError, DisconnectionError
 
@@ -127,7 +127,7 @@ def json_text(value: Any, default: Callable[[Any], Any] | None = None) -> str:
     return data.decode()
 
 
-class _CleanDumper(StrDumper):
+class _CleanDumper(StrDumperUnknown):
     """The border to Postgres for every text parameter: one bad character in a reason or a name must not fail a statement."""
 
     def dump(self, obj: str) -> Any:

@@ -121,3 +121,12 @@ def test_one_job_that_cannot_be_settled_keeps_the_relay_from_no_other(engine: En
     assert asyncio.run(care()) == ["job-1"]
     assert [row.job_id for row in rows(engine, "SELECT job_id FROM dead_letters ORDER BY job_id")] == ["job-0", "job-2"]
     assert rows(engine, "SELECT id FROM outbox WHERE sent_at IS NULL") == [(lost,)], "what Redis lost is sent again"
+
+
+def test_a_text_is_still_taken_for_whatever_it_is_compared_with(engine: Engine) -> None:
+    source_id = add_source(engine)
+    for statement in ("id = :given", "id = ANY(ARRAY[:given]::uuid[])", "CAST(id AS text) = :given"):
+        assert rows(engine, f"SELECT name FROM ingestion_sources WHERE {statement}", given=str(source_id)) == [("s",)]
+    assert rows(engine, "SELECT 1 WHERE now() > :at AND '{\"a\": 1}'::jsonb = :json", at="2020-01-01", json='{"a": 1}') == [
+        (1,)
+    ]
