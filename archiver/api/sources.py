@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 from typing import Annotated, Any
 from uuid import UUID
@@ -186,7 +187,8 @@ def list_source_mailboxes(
     with context.reading() as connection:
         scope = scope_of(connection, who)
         found = source_view.mailboxes(connection, scope, _load(context, source_id).id, after.replace("\0", ""), limit)
-    return Page(items=found, next=encode_cursor(found[-1].address) if len(found) == limit else None)
+    items = [replace(box, status_message=box.status_message and without_paths(box.status_message)) for box in found]
+    return Page(items=items, next=encode_cursor(found[-1].address) if len(found) == limit else None)
 
 
 @router.get("/sources/{source_id}/runs")
@@ -195,7 +197,12 @@ def list_runs(source_id: UUID, who: Viewer, context: Context, limit: Limit = 50,
     before = time_of(decode_cursor(cursor, 1)[0]) if cursor else None
     with context.reading() as connection:
         found = runs.last_runs(connection, _load(context, source_id).id, limit, before)
-    return Page(items=found, next=encode_cursor(found[-1].finished_at.isoformat()) if len(found) == limit else None)
+    items = [replace(run, errors=[_public(error) for error in run.errors]) for run in found]
+    return Page(items=items, next=encode_cursor(found[-1].finished_at.isoformat()) if len(found) == limit else None)
+
+
+def _public(error: dict[str, str]) -> dict[str, str]:
+    return {name: without_paths(str(value)) for name, value in error.items()}
 
 
 def _load(context: ApiContext, source_id: UUID) -> Source:

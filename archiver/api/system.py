@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime
 from typing import Annotated, Any
 from uuid import UUID
@@ -19,6 +19,7 @@ from pydantic import BaseModel
 from archiver.api.auth import Administrator, Context, Viewer, still_may
 from archiver.api.context import ApiContext
 from archiver.api.page import Cursor, Limit, Page, decode_cursor, encode_cursor
+from archiver.api.public_text import without_paths
 from archiver.errors import NotReady, UsageError
 from archiver.services import dead_letters, overview, runs
 from archiver.services.access import scope_of
@@ -135,13 +136,13 @@ def list_dead_letters(
         scope = scope_of(connection, who)
         found = dead_letters.listed(connection, source_id, discarded=discarded, most=limit, before=before, scope=scope)
     more = encode_cursor(found[-1].last_failed_at.isoformat(), found[-1].id) if len(found) == limit else None
-    return Page(items=found, next=more)
+    return Page(items=[_public(one) for one in found], next=more)
 
 
 @router.get("/dead-letters/{letter_id}")
 def show_dead_letter(letter_id: UUID, who: Viewer, context: Context) -> DeadLetter:
     with context.reading() as connection:
-        return dead_letters.find(connection, str(letter_id), scope_of(connection, who))
+        return _public(dead_letters.find(connection, str(letter_id), scope_of(connection, who)))
 
 
 @router.post("/dead-letters/{letter_id}/retry", status_code=204)
@@ -156,6 +157,10 @@ def discard_dead_letter(letter_id: UUID, who: Administrator, context: Context) -
     """Never tried again. The entry stays: what is not archived stays explained."""
     with context.engine.begin() as connection:
         dead_letters.discard(connection, dead_letters.find(connection, str(letter_id)), who)
+
+
+def _public(letter: DeadLetter) -> DeadLetter:
+    return replace(letter, reason=without_paths(letter.reason))
 
 
 def _place(at: str, letter_id: str) -> tuple[Any, UUID]:

@@ -18,6 +18,7 @@ from fastapi.templating import Jinja2Templates
 from archiver import __version__
 from archiver.api.auth import context_of, session_cookie, signed_in
 from archiver.api.context import ApiContext
+from archiver.api.public_text import without_paths
 from archiver.errors import UsageError
 from archiver.services import sessions, users
 from archiver.services.principal import Principal, Right
@@ -33,6 +34,7 @@ _PRIVATE = {"Cache-Control": "private, no-store"}
 templates = Jinja2Templates(_HERE / "templates")
 templates.env.trim_blocks = templates.env.lstrip_blocks = True
 templates.env.globals["static"] = static_path()
+templates.env.filters["public"] = without_paths
 templates.env.auto_reload = False  # a new version comes with a new process
 
 

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -185,10 +186,37 @@ def test_an_error_names_no_path(company: Company, tmp_path: Path) -> None:
         shown = admin.get(f"/sources/{source}").json()["status_message"]
         form = {"do": "check", "csrf": admin.headers["X-CSRF-Token"]}
         page = admin.post(f"{company.url}/sources/{source}/do", data=form)
-        for told in (checked.text, shown, page.text):
+        _fail(company, source, str(place))
+        paths = (f"/api/v1/sources/{source}/runs", f"/api/v1/sources/{source}/mailboxes", "/api/v1/dead-letters")
+        answers = [admin.get(f"{company.url}{path}").text for path in (*paths, "/sources", f"/sources/{source}", "/activity")]
+        for told in (checked.text, shown, page.text, *answers):
             assert str(tmp_path) not in told
             assert "users.csv" in told
+    company.act("DELETE FROM dead_letters WHERE source_id = :i", i=source)
+    company.act("DELETE FROM sync_runs WHERE source_id = :i", i=source)
+    company.act("DELETE FROM mailboxes WHERE source_id = :i", i=source)
     company.act("DELETE FROM ingestion_sources WHERE id = :i", i=source)
+
+
+def _fail(company: Company, source: UUID, place: str) -> None:
+    """Everywhere where a failure is kept."""
+    values, box = {"s": source, "m": f"{place} can't be read"}, uuid7()
+    company.act(
+        "INSERT INTO mailboxes (id, source_id, address, status_message) VALUES (:i, :s, 'x@example.org', :m)", i=box, **values
+    )
+    company.act(
+        "INSERT INTO dead_letters (id, kind, source_id, mailbox_id, folder, provider_key, reason)"
+        " VALUES (:i, 'message', :s, :b, 'INBOX', 'INBOX:1', :m)",
+        i=uuid7(),
+        b=box,
+        **values,
+    )
+    company.act(
+        "INSERT INTO sync_runs (id, source_id, outcome, started_at, finished_at, error_messages)"
+        " VALUES (:i, :s, 'failed', now(), now(), jsonb_build_array(jsonb_build_object('error', CAST(:m AS text))))",
+        i=uuid7(),
+        **values,
+    )
 
 
 def test_a_store_that_fails_names_no_path(company: Company) -> None:
