@@ -13,7 +13,8 @@ _LAST = text("""
     SELECT s.generation, CASE WHEN j.is_called THEN j.last_value ELSE 0 END AS number
     FROM archive_state s, journal_numbers j""")
 _RAISE = text("UPDATE archive_state SET generation = greatest(generation, :generation) + 1")
-_GO_ON = text("SELECT setval('journal_numbers', greatest(last_value, :number)) FROM journal_numbers")
+# Never back: others may take numbers at the same time.
+_GO_ON = text("SELECT setval('journal_numbers', :number) FROM journal_numbers WHERE last_value < :number")
 
 
 def next_stamp(connection: Connection) -> Stamp:
@@ -40,4 +41,4 @@ def raise_generation(connection: Connection, newest: Stamp) -> None:
 
 def go_on_above(connection: Connection, newest: Stamp) -> None:
     """Not rolled back with its transaction: for one whose other work is committed already, or would begin anew."""
-    connection.execute(_GO_ON, {"number": max(1, newest.number)})
+    connection.execute(_GO_ON, {"number": newest.number})
