@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -103,9 +104,11 @@ def compact(
 ) -> None:
     """Give space back: leave out what was deleted, and make large packs of small ones. Safe while others read and write."""
     from archiver.services.compact import compact as run
+    from archiver.services.room import check_disk
 
     with opened("compact") as at:
-        done = run(at.engine, at.archive, at.settings.archiver_data / "scratch", rekey=rekey, everything=everything)
+        scratch, check_room = at.settings.archiver_data / "scratch", partial(check_disk, at.settings)
+        done = run(at.engine, at.archive, scratch, rekey=rekey, everything=everything, check_room=check_room)
     if json:
         print_json(asdict(done))
     else:

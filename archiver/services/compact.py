@@ -90,13 +90,18 @@ def compact(
     everything: bool = False,
     keep_retired: timedelta = timedelta(days=1),
     rest_seconds: float = _REST_SECONDS,
+    check_room: Callable[[int], None] = lambda more_bytes: None,
 ) -> Compacted:
-    """`rekey`: also packs of other keys than the active one, which are encrypted anew. `everything`: each pack that can be."""
+    """`rekey`: also packs of other keys than the active one, which are encrypted anew. `everything`: each pack that can be.
+
+    `check_room` is asked before each new pack, as the old ones stay for a day; what it raises ends the compaction there.
+    """
     archive.backend.sweep(_STALE)
     remove_older(scratch.glob(f"{_SCRATCH}*"), _STALE)
     adopted = adopt(engine, archive, rest_seconds=rest_seconds)
     done = _with_adopted(Compacted(removed=remove_retired(engine, archive, keep_retired)), adopted)
     for group in _groups(_candidates(engine, archive, rekey, everything)):
+        check_room(2 * sum(pack.live_bytes for pack in group))  # in the scratch folder first, then in its place
         with ExitStack() as held:
             ids = [pack.id for pack in group if _hold(archive, pack.id, rest_seconds, held)]
             done = _with_adopted(done, adopt(engine, archive, pack_ids=ids, held=ids, rest_seconds=rest_seconds))

@@ -16,11 +16,14 @@ from archiver.store.frames import Kind
 from archiver.store.journal import Occurrences
 from archiver.store.listing import list_pack
 
-_TOLD = text("CREATE TEMPORARY TABLE told (mailbox_id uuid, message_id uuid) ON COMMIT DROP")
-_ADD = "INSERT INTO told SELECT %(mailbox_id)s, unnest(CAST(%(ids)s AS uuid[]))"
+# The temporary table is created by the owner of the tables: the program's own role may not (archiver.sync.ledger).
+_CREATE = text("SELECT create_listed_keys()")
+_ADD = """
+    INSERT INTO pg_temp.listed_keys SELECT concat(%(mailbox_id)s::uuid, '/', id) FROM unnest(%(ids)s::uuid[]) AS id"""
+_ANALYZE = text("SELECT analyze_listed_keys()")
 _COUNT = text("""
     SELECT count(*) FROM message_copies c WHERE c.deleted_at IS NULL AND c.mailbox_id <> :found AND NOT EXISTS (
-        SELECT 1 FROM told t WHERE t.mailbox_id = c.mailbox_id AND t.message_id = c.message_id)""")
+        SELECT 1 FROM pg_temp.listed_keys k WHERE k.key = concat(c.mailbox_id, '/', c.message_id))""")
 
 
 def copies_without_journal(engine: Engine, archive: Archive) -> int:
@@ -29,7 +32,7 @@ def copies_without_journal(engine: Engine, archive: Archive) -> int:
     It reads the journal of all packs, so it is for those who have found damage.
     """
     with engine.begin() as connection:
-        connection.execute(_TOLD)
+        connection.execute(_CREATE)
         for batch in _readable(archive):
             ids = sql.uuids({message_uuid(copy.sha256) for copy in batch.copies})
             sql.run(connection, _ADD, mailbox_id=batch.origin.mailbox_id, ids=ids)
@@ -50,5 +53,5 @@ def _readable(archive: Archive) -> Iterable[Occurrences]:
 
 
 def _count(connection: Connection) -> int:
-    connection.execute(text("ANALYZE told"))
+    connection.execute(_ANALYZE)
     return int(connection.execute(_COUNT, {"found": FOUND_MAILBOX}).scalar_one())

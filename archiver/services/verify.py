@@ -50,7 +50,7 @@ _UNKNOWN = text("""
     WHERE NOT EXISTS (SELECT 1 FROM objects o WHERE o.sha256 = h AND o.kind = 'message')
     AND h NOT IN (SELECT deleted_sha256 FROM message_copies WHERE deleted_sha256 IS NOT NULL)
     AND (SELECT knows_deletions FROM archive_state)""")
-_ADVICE = "restart Archiver or run `archiver compact`, which take it in"
+_ADVICE = "`archiver compact --all` takes it in"
 _COUNTS = text("""
     SELECT (SELECT count(*) FROM messages) AS messages,
         (SELECT count(*) FROM messages m WHERE NOT EXISTS (

@@ -33,6 +33,7 @@ from archiver.services.ingest import Ingest
 from archiver.services.principal import LOCAL_OPERATOR
 from archiver.services.rebuild import rebuild
 from archiver.services.restore import Backup, check_empty, restore_packs
+from archiver.services.room import NoRoom
 from archiver.services.snapshot import restore_config, save_config
 from archiver.services.texts import read_text, store_texts
 from archiver.services.verify import verify
@@ -697,3 +698,19 @@ def test_extracted_text_is_kept_once_and_survives_a_rebuild(world: World, new_wo
     rebuilt.open()
     rebuild(rebuilt.engine, rebuilt.archive)
     assert read_text(rebuilt.archive, first[1]) == "another"
+
+
+def test_compaction_ends_where_there_is_no_room_and_changes_nothing(world: World) -> None:
+    """The new packs are written beside the old ones, which stay for a day."""
+    fill(world)
+    before, asked = world.content(), []
+
+    def refuse(more_bytes: int) -> None:
+        asked.append(more_bytes)
+        raise NoRoom("the disk is nearly full", 1)
+
+    with pytest.raises(NoRoom):
+        compact(world.engine, world.archive, world.folder / "scratch", everything=True, rest_seconds=0, check_room=refuse)
+    assert asked[0] > 0
+    assert world.content() == before
+    assert read_all(world) == len(before["messages"])
