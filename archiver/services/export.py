@@ -121,7 +121,8 @@ def export(
 
 def _spending(rows: Iterator[Any], spend: Callable[[int], None]) -> Iterator[Any]:
     for row in rows:
-        spend(row.size_bytes)
+        if not isinstance(row, PoisonRow):
+            spend(row.size_bytes)
         yield row
 
 

@@ -27,6 +27,12 @@ from archiver.store.frames import Kind
 from archiver.store.journal import Changes, Occurrences, Origin, Tombstones
 from archiver.store.pack import Place
 
+# Of a batch whose worker was killed before it committed: the run that goes on will find them known, and has archived them.
+_COUNT_FOR_RUN = """
+    UPDATE sync_session_mailboxes SET seen = seen + %(n)s, archived = archived + %(n)s, bytes = bytes + (
+        SELECT coalesce(sum(m.size_bytes), 0) FROM message_copies c JOIN messages m ON m.id = c.message_id
+        WHERE c.mailbox_id = %(mailbox_id)s AND c.provider_key = ANY(%(keys)s))
+    WHERE session_id = %(run_id)s AND mailbox_id = %(mailbox_id)s"""
 _ADD_COPIES = """
     INSERT INTO message_copies (id, message_id, mailbox_id, provider_key, folder, flags, labels, received_at, run_id,
         created_at)
@@ -198,6 +204,8 @@ class Replay:
     def _insert(self, pipeline: sql.Pipeline, rows: list[Row]) -> list[Row]:
         added = {row.provider_key for row in pipeline.ask(_ADD_COPIES, rows=sql.rows(rows))}
         self.result.copies += len(added)
+        if added and not self.is_rebuild:
+            pipeline.send(_COUNT_FOR_RUN, n=len(added), keys=sorted(added))
         left = [row for row in rows if row["k"] not in added]
         if not left:
             return []

@@ -23,6 +23,8 @@ from connectors.microsoft.settings import GraphSettings, Microsoft365Secrets, Mi
 _BEFORE_EXPIRY_SECONDS = 300.0
 _KEPT_AT_MOST = 1000
 _THROTTLED_SECONDS = 30.0
+_BEGIN = "-----BEGIN "
+_LABEL_CHARS = 64
 PERMISSIONS = ("Mail.Read", "User.Read")
 
 logging.getLogger("msal").setLevel(logging.CRITICAL)  # it would log answers as they come
@@ -189,7 +191,7 @@ def _credential(secrets: Microsoft365Secrets) -> str | dict[str, str]:
     text = secrets.certificate.get_secret_value()
     password = secrets.certificate_password.get_secret_value().encode() if secrets.certificate_password else None
     try:
-        key = load_pem_private_key(_part("[A-Z ]*PRIVATE KEY", text), password)
+        key = load_pem_private_key(_part("PRIVATE KEY", text), password)
         certificate = load_pem_x509_certificate(_part("CERTIFICATE", text))
     except (ValueError, TypeError, UnsupportedAlgorithm):
         raise AuthFailed("the certificate or its private key can't be read (or its password is wrong)") from None
@@ -202,10 +204,16 @@ def _credential(secrets: Microsoft365Secrets) -> str | dict[str, str]:
 
 
 def _part(name: str, text: str) -> bytes:
-    opening, closing = f"-----BEGIN {name}-----", f"-----END {name}-----"
-    start = text.find(opening)
-    end = text.find(closing, start + len(opening)) if start >= 0 else -1
-    return text[start : end + len(closing)].encode() if end >= 0 else b""
+    """The first PEM block whose label ends so: a private key may be an RSA, EC or encrypted one."""
+    at = 0
+    while (start := text.find(_BEGIN, at)) >= 0:
+        at = start + len(_BEGIN)
+        label, dashes, _ = text[at : at + _LABEL_CHARS].partition("-----")
+        if dashes and label.endswith(name):
+            closing = f"-----END {label}-----"
+            end = text.find(closing, at)
+            return text[start : end + len(closing)].encode() if end >= 0 else b""
+    return b""
 
 
 def _digest(*parts: str) -> str:

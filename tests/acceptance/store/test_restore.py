@@ -47,7 +47,8 @@ def test_restore_puts_the_packs_into_the_bucket(
     client = boto3.client(
         "s3", endpoint_url=bucket.endpoint, aws_access_key_id=ACCESS, aws_secret_access_key=SECRET, region_name=bucket.region
     )
-    assert len(client.list_objects_v2(Bucket=bucket.name)["Contents"]) == 1
+    packs = client.list_objects_v2(Bucket=bucket.name)["Contents"]
+    assert len(packs) == 2, "the pack, and the anchor of the audit log that says what was restored"
     client.close()
 
 

@@ -41,8 +41,9 @@ def _git(*arguments: str) -> bytes:
 
 
 def _previous_commit() -> str:
-    """The parent of the commit that added the first migration after PREVIOUS_SCHEMA."""
-    log = _git("log", "--reverse", "--topo-order", "--diff-filter=A", "--name-only", "--format=commit %H", "--", "migrations")
+    """The parent of the commit that brought the first migration after PREVIOUS_SCHEMA to the main line."""
+    added = ("--reverse", "--first-parent", "-m", "--diff-filter=A", "--name-only", "--format=commit %H")
+    log = _git("log", *added, "--", "migrations")
     commit = ""
     for line in log.decode().splitlines():
         if line.startswith("commit "):

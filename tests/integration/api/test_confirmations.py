@@ -167,7 +167,7 @@ def export_of(company: Company, user: User) -> str:
     with company.engine.begin() as connection:
         user = users.load(connection, user.id)
         who = Principal(user.email, user.role, ROLE_RIGHTS[user.role], user.id, user.may_read_all)
-        made = exports.request(connection, who, {"everything": True}, "zip")
+        made = exports.request(connection, company.settings, who, {"everything": True}, "zip")
     archive = open_archive(company.settings, company.engine)
     exports.run_open(company.engine, archive, company.settings)
     archive.close()

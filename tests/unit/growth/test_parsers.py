@@ -149,7 +149,7 @@ def test_equal_names_in_an_archive(tmp_path: Path, names: tuple[str, ...]) -> No
                     archive.writestr(zipfile.ZipInfo(names[number % len(names)]), b"x")
         target = tmp_path / str(count)
         target.mkdir()
-        return lambda: Unpacking(source, target, lambda _: None).run(FileKind.ZIP)
+        return lambda: Unpacking(source, target, lambda _: None, 0).run(FileKind.ZIP)
 
     assert grows_faster(work, 40) < LIMIT
     assert sum(path.is_file() for path in (tmp_path / "120").rglob("*")) == 120 * len(names)
