@@ -249,7 +249,7 @@ def _seal(at: World, pack_id: object) -> None:
     from archiver.store.writer import PackWriter, pack_name
 
     path = at.packs / pack_name(pack_id)  # type: ignore[arg-type]
-    writer = PackWriter.adopt(path, at.archive.keys.active, Trainer(), OsFiles(), path.stat().st_size)
+    writer = PackWriter.adopt(path, at.archive.keys.active, Trainer(), OsFiles(), lambda _: path.stat().st_size)
     if writer is not None:
         writer.seal()
 
