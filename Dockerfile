@@ -13,7 +13,11 @@ COPY migrations migrations
 RUN /opt/archiver/bin/pip install --no-cache-dir --disable-pip-version-check --no-deps --no-build-isolation .
 
 FROM ${PYTHON_IMAGE}
-RUN useradd --system --uid 10001 --home-dir /data --shell /usr/sbin/nologin archiver \
+# For OCR: English, and what finds the way a page is turned. More languages: --build-arg OCR_PACKAGES="tesseract-ocr tesseract-ocr-deu".
+ARG OCR_PACKAGES="tesseract-ocr"
+RUN apt-get update && apt-get install --yes --no-install-recommends ${OCR_PACKAGES} && rm -rf /var/lib/apt/lists/*
+RUN groupadd --system --gid 10001 archiver \
+    && useradd --system --uid 10001 --gid archiver --home-dir /data --shell /usr/sbin/nologin archiver \
     && install -d -o archiver -g archiver -m 0700 /data
 COPY --from=build /opt/archiver /opt/archiver
 ENV PATH=/opt/archiver/bin:$PATH PYTHONUNBUFFERED=1 ARCHIVER_DATA=/data ARCHIVER_HOST=0.0.0.0

@@ -1,11 +1,11 @@
-# Archiver: `make up` runs it, `make test` checks it. Each target prepares .venv by itself, and nothing is done twice.
+# Archiver: `make up` runs it, `make test` tests it. Each target prepares .venv if needed.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 JOBS   ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo test check chaos bench clean format
+.PHONY: help up demo test quick check chaos bench fuzz clean format
 
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
@@ -18,36 +18,39 @@ $(VENV)/.dev: $(VENV)/.run
 	@PYTHON="$(PYTHON)" scripts/setup $(VENV) ".[dev]"
 	@touch $@
 
-up: $(VENV)/.run  ## start everything: http://127.0.0.1:8080
+up: $(VENV)/.run  ## start everything at http://127.0.0.1:8080
 	@exec $(BIN)/archiver up
 
-demo: $(VENV)/.run  ## a sample organisation in ./data-demo, archived before your eyes
+demo: $(VENV)/.run  ## archive a sample organisation in ./data-demo
 	@exec $(BIN)/archiver demo
 
-check: $(VENV)/.dev  ## formatting, lint, types, import rules
+check: $(VENV)/.dev  ## check formatting, lint, types and import rules
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: check  ## everything above, then all tests against the real parts
+test: check  ## run check, then all tests against real servers
 	@scripts/test-packages
-	$(BIN)/pytest -n $(JOBS) --dist loadfile $(ARGS) || \
-	{ echo "*** once more, by themselves, those that failed beside others:"; $(BIN)/pytest --last-failed --last-failed-no-failures none $(ARGS); }
+	$(BIN)/pytest -n $(JOBS) --dist loadfile -m "not chaos and not alone" $(ARGS)
+	$(BIN)/pytest -m alone $(ARGS)
 
-chaos: $(VENV)/.dev  ## the long tests: hundreds of rounds of killing things (an hour)
+quick: $(VENV)/.dev  ## unit and contract tests only: no servers, about a minute
+	$(BIN)/pytest -n $(JOBS) --dist loadfile -m "not chaos and not alone and not slow" tests/unit tests/contract $(ARGS)
+
+chaos: $(VENV)/.dev  ## run the long tests, which kill processes hundreds of times (an hour)
 	$(BIN)/pytest -m chaos $(ARGS)
 
-bench: $(VENV)/.dev  ## measure; BENCH=name runs one of benchmarks/*.py
+bench: $(VENV)/.dev  ## run the benchmarks; BENCH=name runs one of benchmarks/*.py
 	@$(BIN)/python -m benchmarks $(BENCH)
 
-fuzz: $(VENV)/.dev  ## hostile mail for SECONDS=60 against everything that reads mail; guided by coverage with atheris
+fuzz: $(VENV)/.dev  ## fuzz everything that parses mail for SECONDS=60; guided by coverage if atheris is installed
 	@$(BIN)/python -m tests.fuzz $(or $(SECONDS),60)
 
-format: $(VENV)/.dev  ## rewrite the code in the house format
+format: $(VENV)/.dev  ## format the code
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-clean:  ## remove what was built; the archive in ./data stays
+clean:  ## remove build results and caches; the archive in ./data stays
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache artefacts
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

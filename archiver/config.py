@@ -1,4 +1,4 @@
-"""All settings, from the environment and `.env`, in one typed object that the entry points build and pass down."""
+"""All settings, from the environment and `.env`, in one typed object that the entry points create and pass down."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from functools import cached_property
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import quote, urlsplit, urlunsplit
 
-from croniter import croniter
 from dotenv import dotenv_values
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
 
@@ -23,20 +22,27 @@ _SIZE = re.compile(r"(\d+)\s*(K|M|G|T)?(?:i?B)?", re.IGNORECASE)
 _SIZE_BYTES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
+_EACH_MINUTE = "* * * * *"
+
+
 def interval_seconds(text: str) -> int | None:
-    """`30s`, `5m`, `2h`, `1d` as seconds; None for anything else (a cron pattern, for one)."""
+    """`30s`, `5m`, `2h`, `1d` as seconds; None for anything else, such as a cron pattern."""
     match = _INTERVAL.fullmatch(text.strip())
     return int(match[1]) * _INTERVAL_SECONDS[match[2]] if match else None
 
 
 def check_schedule(text: str) -> str:
-    """Raises ValueError with what is allowed."""
+    """Raises ValueError with the allowed forms."""
     text = " ".join(text.split())
     seconds = interval_seconds(text)
     if seconds is not None:
         if seconds < 1:
-            raise ValueError("an interval is at least 1s")
+            raise ValueError("an interval of at least 1s")
         return text
+    if text == _EACH_MINUTE:
+        return text
+    from croniter import croniter  # takes long to load, and the default needs none of it
+
     if len(text.split()) not in (5, 6) or not croniter.is_valid(text, second_at_beginning=True):
         raise ValueError(
             'a cron pattern of 5 or 6 fields such as "*/5 * * * *" (6: seconds first), or an interval such as 30s, 5m, 2h, 1d'
@@ -48,7 +54,7 @@ def _size(value: object) -> object:
     if isinstance(value, str):
         match = _SIZE.fullmatch(value.strip())
         if not match:
-            raise ValueError("a number of bytes, or one with K, M, G or T, such as 2G")
+            raise ValueError("a number of bytes, optionally with K, M, G or T, such as 2G")
         return int(match[1]) * _SIZE_BYTES[(match[2] or "").upper()]
     return value
 
@@ -59,7 +65,7 @@ def _url(*schemes: str, needs_host: bool = True) -> Any:
     def check(secret: SecretStr) -> SecretStr:
         try:
             parts = urlsplit(secret.get_secret_value())
-            parts.port  # noqa: B018  (raises when it is not a number)
+            parts.port  # noqa: B018  (raises ValueError for an invalid port)
         except ValueError as error:
             raise ValueError(f"an address {allowed}") from error
         if parts.scheme not in schemes or (needs_host and not parts.hostname and not parts.path.strip("/")):
@@ -79,7 +85,7 @@ def _networks(value: object) -> object:
 
 
 def _group_roles(value: object) -> object:
-    """`group=role` pairs; the first that fits counts, and the group `*` fits everybody."""
+    """`group=role` pairs; the first match counts, and the group `*` matches every user."""
     if not isinstance(value, str):
         return value
     pairs = [tuple(part.strip() for part in entry.rpartition("=")[::2]) for entry in value.split(",") if entry.strip()]
@@ -93,7 +99,14 @@ def _names(value: object) -> object:
 
 
 def _folder(path: Path) -> Path:
-    return Path(os.path.abspath(path.expanduser()))  # noqa: PTH100  (resolve() would follow links, which people use on purpose)
+    return Path(os.path.abspath(path.expanduser()))  # noqa: PTH100  (resolve() would follow symbolic links, which are used on purpose)
+
+
+def _ocr_languages(value: object) -> object:
+    names = [part.strip() for part in re.split(r"[+,]", value)] if isinstance(value, str) else []
+    if not names or not all(re.fullmatch(r"[A-Za-z]{3}[A-Za-z_]{0,20}(?:/[A-Za-z]{3,20})?", name) for name in names):
+        raise ValueError("languages as tesseract names them, such as eng or eng+deu+chi_sim")
+    return "+".join(names)
 
 
 Schedule = Annotated[str, AfterValidator(check_schedule)]
@@ -104,15 +117,16 @@ RedisUrl = Annotated[SecretStr, _url("redis", "rediss", "unix")]
 HttpUrl = Annotated[SecretStr, _url("http", "https")]
 Networks = Annotated[tuple[IPv4Network | IPv6Network, ...], BeforeValidator(_networks)]
 Names = Annotated[tuple[str, ...], BeforeValidator(_names)]
+OcrLanguages = Annotated[str, BeforeValidator(_ocr_languages)]
 GroupRoles = Annotated[tuple[tuple[str, str], ...], BeforeValidator(_group_roles)]
 
 
 class Settings(BaseModel):
-    """A field is the variable of the same name in capitals. An empty variable counts as not set."""
+    """Each field is set by the variable of the same name in upper case. An empty variable counts as not set."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, validate_default=True)
 
-    # what runs, and how often
+    # concurrency and schedules
     sync_frequency: Schedule = "* * * * *"
     ingestion_worker_concurrency: Annotated[int, Field(ge=1, le=200)] = 5
     reconcile_frequency: Schedule = "5m"
@@ -123,13 +137,18 @@ class Settings(BaseModel):
     connector_idle_seconds: Annotated[int, Field(ge=1, le=3600)] = 300
     queue_max_depth: Annotated[int, Field(ge=10, le=1_000_000)] = 1000
     disk_min_free_bytes: Size = 1 << 30
+    ocr: Literal["auto", "on", "off"] = "auto"
+    ocr_languages: OcrLanguages = "eng"
     imap_connections: Annotated[int, Field(ge=1, le=8)] = 2
     idle_max: Annotated[int, Field(ge=0, le=2000)] = 200
 
-    # the parts; one that is not named here runs embedded
+    # external servers; a part without an address runs embedded
     database_url: DatabaseUrl | None = None
+    database_password: SecretStr | None = None
     database_owner_url: DatabaseUrl | None = None
+    database_owner_password: SecretStr | None = None
     redis_url: RedisUrl | None = None
+    redis_password: SecretStr | None = None
     meili_host: HttpUrl | None = None
     meili_master_key: SecretStr | None = None
 
@@ -137,7 +156,7 @@ class Settings(BaseModel):
     source_hosts: Names = ()
     sample_sources: bool = False
 
-    # the bytes
+    # storage
     archiver_data: Annotated[Path, AfterValidator(_folder)] = Path("data")
     storage_type: Literal["local", "s3"] = "local"
     storage_s3_endpoint: HttpUrl | None = None
@@ -151,9 +170,15 @@ class Settings(BaseModel):
     storage_encryption_key: SecretStr | None = None
     encryption_key: SecretStr | None = None
 
+    # the first administrator, for installations without a person at the keyboard
+    archiver_admin_email: str | None = None
+    archiver_admin_password: SecretStr | None = None
+    archiver_admin_purpose: Literal["own_mail", "company"] = "company"
+
     # the door
     archiver_host: str = "127.0.0.1"
     archiver_port: Port = 8080
+    archiver_published_port: Port | None = None
     archiver_url: HttpUrl | None = None
     trusted_proxies: Networks = ()
     session_idle_minutes: Annotated[int, Field(ge=1, le=60 * 24 * 30)] = 720
@@ -170,30 +195,77 @@ class Settings(BaseModel):
     oidc_groups_claim: str = "groups"
     oidc_roles: GroupRoles = ()
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_files: bool = True
 
     @cached_property
     def embedded(self) -> frozenset[str]:
-        """The parts that we run ourselves, because no address was given for them."""
-        given = {"postgres": self.database_url, "valkey": self.redis_url, "search": self.meili_host}
-        return frozenset(part for part, address in given.items() if address is None)
+        """The parts that run embedded, because no address is configured for them."""
+        addresses = {"postgres": self.database_url, "valkey": self.redis_url, "search": self.meili_host}
+        return frozenset(part for part, address in addresses.items() if address is None)
+
+    @property
+    def log_folder(self) -> Path | None:
+        """None where the container engine stores what processes print, and several workers would rotate one file."""
+        return self.archiver_data / "logs" if self.log_files else None
 
 
 def load_settings(environ: Mapping[str, str] | None = None, env_file: Path = Path(".env")) -> Settings:
-    """Reads `.env` and the environment, which wins. Raises ConfigError with one line for each value that can't be used."""
+    """Reads `.env` and the environment, which takes precedence. Raises ConfigError with one line for each invalid value."""
     values = {**dotenv_values(env_file), **(os.environ if environ is None else environ)}
     given = {name.lower(): value for name, value in values.items() if name.lower() in Settings.model_fields and value}
+    given |= _secrets_from_files(values)
     if "log_level" in given:
         given["log_level"] = given["log_level"].lower()
     try:
         settings = Settings.model_validate(given)
     except ValidationError as error:
-        raise ConfigError("\n".join(_line(item, given) for item in error.errors())) from None
-    _check_together(settings)
-    return settings
+        raise ConfigError("\n".join(_explain(item, given) for item in error.errors())) from None
+    _check_combinations(settings)
+    return _with_passwords(settings)
 
 
-def _check_together(settings: Settings) -> None:
-    """Values that are right alone and wrong together."""
+def _secrets_from_files(values: Mapping[str, str | None]) -> dict[str, str]:
+    """`NAME_FILE` holds the path of a file with the secret NAME, as Docker and Kubernetes hand secrets in."""
+    found = {}
+    for name, path in values.items():
+        field = name.lower().removesuffix("_file")
+        if not name.upper().endswith("_FILE") or not path or field not in Settings.model_fields:
+            continue
+        if not _is_secret(Settings.model_fields[field].annotation):
+            continue
+        if values.get(field.upper()):
+            raise ConfigError(f"{field.upper()} and {name.upper()} are both set: only one of them can count")
+        try:
+            found[field] = Path(path).read_text().rstrip("\r\n")
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is not text"
+            raise ConfigError(f"{name.upper()}={path!r}: the file can't be read: {reason}") from None
+        if not found[field]:
+            raise ConfigError(f"{name.upper()}={path!r}: the file is empty")
+    return found
+
+
+def _with_passwords(settings: Settings) -> Settings:
+    """DATABASE_PASSWORD, DATABASE_OWNER_PASSWORD and REDIS_PASSWORD may hold any character; in an address it would have to be
+    encoded."""
+    changes = {}
+    for name in ("database", "database_owner", "redis"):
+        url, password = getattr(settings, f"{name}_url"), getattr(settings, f"{name}_password")
+        if password is None:
+            continue
+        if url is None:
+            raise ConfigError(f"{name.upper()}_PASSWORD needs {name.upper()}_URL as well")
+        parts = urlsplit(url.get_secret_value())
+        if parts.password is not None:
+            raise ConfigError(f"{name.upper()}_URL has a password already: remove it there, or unset {name.upper()}_PASSWORD")
+        secret = quote(password.get_secret_value(), safe="")
+        netloc = f"{parts.username or ''}:{secret}@{parts.netloc.rpartition('@')[2]}"
+        changes[f"{name}_url"] = SecretStr(urlunsplit(parts._replace(netloc=netloc)))
+    return settings.model_copy(update=changes) if changes else settings
+
+
+def _check_combinations(settings: Settings) -> None:
+    """Values that are valid on their own but not in combination."""
     if settings.storage_type == "s3":
         needed = (
             "storage_s3_bucket",
@@ -203,15 +275,17 @@ def _check_together(settings: Settings) -> None:
         )
         missing = [name.upper() for name in needed if not getattr(settings, name)]
         if missing:
-            raise ConfigError(f"STORAGE_TYPE=s3 needs {', '.join(missing)} as well")
+            raise ConfigError(f"STORAGE_TYPE=s3 also needs {', '.join(missing)}")
     if settings.oidc_issuer and not (settings.oidc_client_id and settings.archiver_url and settings.oidc_roles):
-        raise ConfigError("OIDC_ISSUER needs OIDC_CLIENT_ID, OIDC_ROLES and ARCHIVER_URL as well")
+        raise ConfigError("OIDC_ISSUER also needs OIDC_CLIENT_ID, OIDC_ROLES and ARCHIVER_URL")
     if settings.oidc_issuer and not _is_private(settings.oidc_issuer.get_secret_value()):
-        raise ConfigError("OIDC_ISSUER has to be an address https://…, except on this very machine")
+        raise ConfigError("OIDC_ISSUER must be an https:// address, except on this machine")
     if settings.database_owner_url and not settings.database_url:
         raise ConfigError("DATABASE_OWNER_URL needs DATABASE_URL as well")
+    if bool(settings.archiver_admin_email) != bool(settings.archiver_admin_password):
+        raise ConfigError("ARCHIVER_ADMIN_EMAIL and ARCHIVER_ADMIN_PASSWORD (or ARCHIVER_ADMIN_PASSWORD_FILE) go together")
     if settings.meili_host and not settings.meili_master_key:
-        raise ConfigError("MEILI_HOST needs MEILI_MASTER_KEY as well")
+        raise ConfigError("MEILI_HOST also needs MEILI_MASTER_KEY")
 
 
 def _is_private(url: str) -> bool:
@@ -219,7 +293,7 @@ def _is_private(url: str) -> bool:
     return parts.scheme == "https" or parts.hostname in ("localhost", "127.0.0.1", "::1")
 
 
-def _line(item: Any, given: Mapping[str, str]) -> str:
+def _explain(item: Any, given: Mapping[str, str]) -> str:
     name = str(item["loc"][0])
     field = Settings.model_fields[name]
     reason = re.sub(r"^(Value error, |Input should be )", "", item["msg"])
@@ -239,6 +313,15 @@ def _is_secret(annotation: Any) -> bool:
     return get_origin(annotation) is not None and any(_is_secret(argument) for argument in get_args(annotation))
 
 
+def page_address(settings: Settings) -> str:
+    """Where people reach the page: ARCHIVER_URL, else the address that it listens on, or is published as from a container."""
+    if settings.archiver_url:
+        return settings.archiver_url.get_secret_value().rstrip("/")
+    host = "127.0.0.1" if settings.archiver_host in ("0.0.0.0", "::") else settings.archiver_host  # noqa: S104
+    port = settings.archiver_published_port or settings.archiver_port
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
 def hide_password(url: str) -> str:
     """The address without its password, for messages and logs."""
     try:
@@ -248,4 +331,4 @@ def hide_password(url: str) -> str:
         netloc = f"{parts.username or ''}:***@{parts.netloc.rsplit('@', 1)[1]}"
         return urlunsplit(parts._replace(netloc=netloc))
     except ValueError:
-        return "an address that can't be read"
+        return "(an invalid address)"

@@ -1,7 +1,7 @@
-"""The dates that the archive holds. Every date that comes from outside passes through `archivable`.
+"""The range of dates in the archive. Every date from outside passes through `archivable`.
 
 Postgres stores years that Python can't read, and Python reads years that overflow when a time zone is added. Between 1970 and
-2200 neither happens, in any zone, and no mail is from another time.
+2200 neither happens, in any time zone, and no mail is from another time.
 """
 
 from datetime import UTC, datetime
@@ -11,13 +11,13 @@ END = datetime(2201, 1, 1, tzinfo=UTC)
 """The first moment that is out of range."""
 
 
-def archivable(given: datetime | None) -> datetime | None:
-    """The same moment in UTC (one without a zone is taken as UTC), or None if it is out of range."""
-    if given is None:
+def archivable(moment: datetime | None) -> datetime | None:
+    """The same moment in UTC (UTC is assumed without a time zone), or None if it is out of range."""
+    if moment is None:
         return None
-    if given.tzinfo is not UTC:
+    if moment.tzinfo is not UTC:
         try:
-            given = given.replace(tzinfo=UTC) if given.tzinfo is None else given.astimezone(UTC)
+            moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
         except OverflowError:
             return None
-    return given if FIRST <= given < END else None
+    return moment if FIRST <= moment < END else None

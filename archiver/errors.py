@@ -1,60 +1,60 @@
-"""Errors that a person sees, ordered by what the one who sees them should do."""
+"""Errors that users see, ordered by what they should do about them."""
 
 
 class ArchiverError(Exception):
-    """Something failed and is named. The text is one line, complete, and free of secrets."""
+    """Base class. The text is one complete line that names the cause, without secrets."""
 
     exit_code = 1
 
 
 class UsageError(ArchiverError):
-    """The caller asked for something that makes no sense; asking differently helps."""
+    """The request is invalid; changing it helps."""
 
     exit_code = 2
 
 
 class ConfigError(UsageError):
-    """A setting has to be changed. Names the variable, what was given and what is allowed."""
+    """A setting has to be changed. Names the variable, its value and the allowed values."""
 
 
 class DataFolderError(ArchiverError):
-    """The data folder can't be used as it is."""
+    """The data folder can't be used in its current state."""
 
 
 class InUse(ArchiverError):
-    """Somebody else holds what we need (a lock, a port). Names the holder where it is known."""
+    """Another process holds a required resource (a lock, a port). Names the holder if it is known."""
 
 
 class NotReady(ArchiverError):
-    """A server that we need does not answer; trying again later helps."""
+    """A required server does not respond; trying again later helps."""
 
 
 class SchemaError(ArchiverError):
-    """The database's schema and this version of the program do not fit."""
+    """The database schema does not match this version of the program."""
 
 
 class WrongKey(ArchiverError):
-    """An encryption key is missing or is not the one that the data was sealed with."""
+    """An encryption key is missing, or is not the one that the data was sealed with."""
 
 
 class NotFound(UsageError):
-    """There is no such thing, or the one who asks may not know of it: both are told alike."""
+    """The object does not exist, or the caller may not know that it does: both give the same error."""
 
 
 class Conflict(UsageError):
-    """It can't be done as things stand; looking at them again helps."""
+    """The request conflicts with the current state; reloading that state helps."""
 
 
 class NotSignedIn(ArchiverError):
-    """Nobody is signed in, or not any more. Never says which of the given things was wrong."""
+    """The caller is not signed in, or no longer. Never reveals which of the credentials was wrong."""
 
 
 class NotAllowed(ArchiverError):
-    """The one who asks is known, and may not do this."""
+    """The caller is signed in, but lacks the right for this."""
 
 
 class TooMany(ArchiverError):
-    """Asked too often, or there is no room: the same again after `retry_after_seconds` may work."""
+    """Too many requests, or no space: the same request may succeed after `retry_after_seconds`."""
 
     def __init__(self, text: str, retry_after_seconds: int) -> None:
         super().__init__(text)

@@ -1,7 +1,7 @@
-"""Structured logs: events with ids, one JSON object a line, never with mail content.
+"""Structured logs: events with ids, one JSON object per line, never with mail content.
 
-`log.info("batch_stored", source=…, mailbox=…, messages=200)`. They go to standard error and to rotated files in
-`ARCHIVER_DATA/logs`; in a terminal they are coloured lines instead.
+`log.info("batch_stored", source=…, mailbox=…, messages=200)`. They are written to standard error and to rotated
+files in `ARCHIVER_DATA/logs`; in a terminal as coloured lines instead of JSON.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import structlog
 
 _FILE_BYTES = 10 << 20
-_FILES_KEPT = 5
+_BACKUP_FILES = 5
 _SECRET_WORDS = ("password", "secret", "token", "credential", "master_key", "encryption_key", "authorization", "cookie")
 
 
@@ -24,7 +24,7 @@ def get_logger(name: str) -> Any:
 
 
 def set_up_logs(part: str, level: str, folder: Path | None, *, to_terminal: bool | None = None) -> None:
-    """Once per process. `folder` None writes no file (in a container the engine keeps the output)."""
+    """Call once per process. Without a folder, no file is written (in a container, the engine stores the output)."""
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
@@ -57,7 +57,7 @@ def set_up_logs(part: str, level: str, folder: Path | None, *, to_terminal: bool
         foreign_pre_chain=shared,
         processors=[
             structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-            # plain: the pretty kind shows the values of variables, and those may be passwords or mail
+            # plain: the default formatter shows the values of variables, which may be passwords or mail
             structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback),
         ],
     )
@@ -66,7 +66,7 @@ def set_up_logs(part: str, level: str, folder: Path | None, *, to_terminal: bool
     handlers: list[logging.Handler] = [stream]
     if folder is not None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        file = logging.handlers.RotatingFileHandler(folder / f"{part}.log", maxBytes=_FILE_BYTES, backupCount=_FILES_KEPT)
+        file = logging.handlers.RotatingFileHandler(folder / f"{part}.log", maxBytes=_FILE_BYTES, backupCount=_BACKUP_FILES)
         file.setFormatter(json_lines)
         handlers.append(file)
     logging.basicConfig(level=level.upper(), handlers=handlers, force=True)
@@ -75,7 +75,7 @@ def set_up_logs(part: str, level: str, folder: Path | None, *, to_terminal: bool
 
 
 def _hide_secrets(_: Any, __: str, event: Any) -> Any:
-    """A second net: a field whose name speaks of a secret is never written."""
+    """A safety net: a field whose name suggests a secret is never written."""
     for name in event:
         if any(word in name.lower() for word in _SECRET_WORDS):
             event[name] = "***"

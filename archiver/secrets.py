@@ -1,4 +1,4 @@
-"""Keys and passwords: given in the environment, or made at the first start and kept in `ARCHIVER_DATA/secrets` (mode 0600)."""
+"""Keys and passwords: from the environment, or created at the first start in `ARCHIVER_DATA/secrets` (mode 0600)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _KEY_BYTES = 32
 
 @dataclass(frozen=True, slots=True)
 class Keyring:
-    """AES-256 keys by id, `id:base64[,id:base64…]`. The first one seals, every one opens."""
+    """AES-256 keys by id, `id:base64[,id:base64…]`. The first one seals, all of them unseal."""
 
     keys: dict[str, bytes] = field(repr=False)
 
@@ -38,7 +38,7 @@ class Keyring:
 
     @classmethod
     def parse(cls, text: str, variable: str) -> Keyring:
-        """The value is never part of the error: it is a secret."""
+        """Errors never contain the value, which is secret."""
         keys: dict[str, bytes] = {}
         for number, entry in enumerate(text.split(","), start=1):
             key_id, _, encoded = entry.strip().partition(":")
@@ -49,7 +49,7 @@ class Keyring:
             if not _KEY_ID.fullmatch(key_id) or len(key) != _KEY_BYTES:
                 raise ConfigError(f"{variable} (a secret, not shown): key {number} is not id:base64 of {_KEY_BYTES} bytes")
             if key_id in keys:
-                raise ConfigError(f"{variable} (a secret, not shown): the id {key_id!r} stands there twice")
+                raise ConfigError(f"{variable} (a secret, not shown): the id {key_id!r} is used twice")
             keys[key_id] = key
         return cls(keys)
 
@@ -58,14 +58,14 @@ class Keyring:
         return cls({f"k{secrets.token_hex(4)}": secrets.token_bytes(_KEY_BYTES)})
 
     def with_new_active(self) -> Keyring:
-        """A new key in front; the old ones stay, to open what they sealed."""
+        """Adds a new active key; the old ones stay, to unseal what they sealed."""
         return Keyring({**Keyring.generate().keys, **self.keys})
 
     def serialise(self) -> str:
         return ",".join(f"{key_id}:{base64.b64encode(key).decode()}" for key_id, key in self.keys.items())
 
     def seal(self, plain: bytes, purpose: bytes) -> bytes:
-        """AES-256-GCM. `purpose` binds the result to its place, so that it can't be moved to another row."""
+        """AES-256-GCM. `purpose` binds the value to its place, so that it can't be moved to another row."""
         nonce = os.urandom(_NONCE_BYTES)
         key_id = self.active.encode()
         header = _SEAL_VERSION + bytes([len(key_id)]) + key_id
@@ -81,24 +81,24 @@ class Keyring:
 
     def unseal(self, sealed: bytes, purpose: bytes) -> bytes:
         if sealed[:1] != _SEAL_VERSION or len(sealed) < 2:
-            raise WrongKey("a sealed value has an unknown form; was it written by a newer version?")
+            raise WrongKey("a sealed value has an unknown format: it may need a newer version of Archiver")
         end = 2 + sealed[1]
         header, key_id = sealed[:end], sealed[2:end].decode("ascii", "replace")
         if key_id not in self.keys:
             raise WrongKey(
-                f"a value is sealed with the key {key_id!r}, which is not among the given ones ({', '.join(self.keys)})"
+                f"a value is sealed with the key {key_id!r}, which is not in the keyring ({', '.join(self.keys)}): add it"
             )
         nonce, cipher = sealed[end : end + _NONCE_BYTES], sealed[end + _NONCE_BYTES :]
         try:
             return AESGCM(self.keys[key_id]).decrypt(nonce, cipher, header + purpose)
         except InvalidTag:
             raise WrongKey(
-                f"a value can't be opened with the key {key_id!r}: the key is another one, or the value was changed"
+                f"a value can't be unsealed with the key {key_id!r}: it was sealed with another key of that id, or was changed"
             ) from None
 
 
 class SecretFolder:
-    """`ARCHIVER_DATA/secrets`: one file a secret, readable by the owner only."""
+    """`ARCHIVER_DATA/secrets`: one file per secret, readable by the owner only."""
 
     def __init__(self, data: Path) -> None:
         self.path = data / "secrets"
@@ -110,7 +110,7 @@ class SecretFolder:
             return None
 
     def write(self, name: str, value: str) -> None:
-        """Replaces the file as a whole, so that a crash leaves the old or the new one."""
+        """Replaces the file atomically: a crash leaves the old or the new one."""
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         temporary = self.path / f".{name}.{os.getpid()}"
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -126,7 +126,7 @@ class SecretFolder:
             os.close(folder)
 
     def read_or_create(self, name: str, value: str) -> str:
-        """What is there wins, also when two processes come at once."""
+        """An existing value wins, even if two processes create it at the same time."""
         found = self.read(name)
         if found is None:
             temporary = f"{name}.{secrets.token_hex(8)}"
@@ -139,8 +139,8 @@ class SecretFolder:
         return found
 
     @contextlib.contextmanager
-    def alone(self) -> Iterator[None]:
-        """For changes that begin with reading: one process at a time, the others wait. The lock goes with the process."""
+    def lock(self) -> Iterator[None]:
+        """For read-modify-write changes: one process at a time, others wait. The lock is released when the process ends."""
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -150,7 +150,7 @@ class SecretFolder:
             os.close(descriptor)
 
     def password(self, name: str) -> str:
-        """A random one, made when it is first asked for."""
+        """A random password, created at the first call."""
         return self.read_or_create(name, secrets.token_urlsafe(32))
 
 
@@ -168,25 +168,25 @@ STORAGE_KEY_FILE = "storage-encryption.key"
 CREDENTIALS_KEY_FILE = "encryption.key"
 
 
-def _keyring(settings: Settings, given: SecretStr | None, variable: str, file: str) -> Keyring:
-    if given is not None:
-        return Keyring.parse(given.get_secret_value(), variable)
-    kept = SecretFolder(settings.archiver_data).read(file)
-    if kept is None:
+def _keyring(settings: Settings, configured: SecretStr | None, variable: str, file: str) -> Keyring:
+    if configured is not None:
+        return Keyring.parse(configured.get_secret_value(), variable)
+    stored = SecretFolder(settings.archiver_data).read(file)
+    if stored is None:
         raise WrongKey(f"there is no {settings.archiver_data / 'secrets' / file}: put it back, or set {variable}")
-    return Keyring.parse(kept, f"{settings.archiver_data / 'secrets' / file}")
+    return Keyring.parse(stored, f"{settings.archiver_data / 'secrets' / file}")
 
 
 def create_missing_keys(settings: Settings) -> list[Path]:
-    """Makes the key files of a new data folder. Returns those it made: the user is told to keep a copy of them elsewhere.
+    """Creates the key files of a new data folder. Returns the new ones, so that the administrator can be asked to copy them.
 
-    Only for a folder without packs: a key made later would not open what is there (the caller checks).
+    Only for a folder without packs, which the caller checks: a key created later could not open them.
     """
     folder = SecretFolder(settings.archiver_data)
-    wanted = {STORAGE_KEY_FILE: settings.storage_encryption_key, CREDENTIALS_KEY_FILE: settings.encryption_key}
-    made = []
-    for file, given in wanted.items():
-        if given is None and folder.read(file) is None:
+    configured = {STORAGE_KEY_FILE: settings.storage_encryption_key, CREDENTIALS_KEY_FILE: settings.encryption_key}
+    created = []
+    for file, key in configured.items():
+        if key is None and folder.read(file) is None:
             folder.read_or_create(file, Keyring.generate().serialise())
-            made.append(folder.path / file)
-    return made
+            created.append(folder.path / file)
+    return created

@@ -34,20 +34,21 @@ import psutil
 import structlog
 from sqlalchemy import Engine, text
 
+from archiver.access import api_keys, users
+from archiver.access.principal import LOCAL_OPERATOR, KeyScope, Principal, Right
 from archiver.config import Settings, load_settings
-from archiver.db import make_engine
-from archiver.models import uuid7
-from archiver.models.states import Role
+from archiver.db import schema
+from archiver.db.engine import make_engine
+from archiver.db.states import UserRole
+from archiver.db.tables import uuid7
+from archiver.indexing.indexer import Indexer
 from archiver.search.index import SearchServer
 from archiver.secrets import SecretFolder, create_missing_keys
-from archiver.services import api_keys, schema, users
-from archiver.services.indexing import Indexer
-from archiver.services.ingest import Ingest, load_origin
-from archiver.services.places import open_archive
-from archiver.services.principal import LOCAL_OPERATOR, Principal, Right, Scope
-from archiver.stack.folder import DataFolder
-from archiver.stack.postgres import EmbeddedPostgres
-from archiver.stack.valkey import EmbeddedValkey
+from archiver.store.open import open_archive
+from archiver.supervisor.folder import DataFolder
+from archiver.supervisor.postgres import EmbeddedPostgres
+from archiver.supervisor.valkey import EmbeddedValkey
+from archiver.sync.ingest.store_batch import Ingest, load_origin
 from benchmarks.report import figure, load
 from benchmarks.search import lines_of_mail, mail
 from connectors.base import Batch, RawMessage
@@ -142,9 +143,9 @@ def _fill(settings: Settings, engine: Engine, count: int, lines: list[str]) -> t
             text("INSERT INTO mailboxes (id, source_id, address) VALUES (:m, :s, 'ann@example.org')"),
             {"m": mailbox, "s": source},
         )
-        user = users.add(connection, LOCAL_OPERATOR, "ann@example.org", role=Role.USER)
+        user = users.add(connection, LOCAL_OPERATOR, "ann@example.org", role=UserRole.USER)
         who = Principal(user.email, user.role, frozenset(Right), user.id)
-        _, key = api_keys.create(connection, who, "bench", [Scope.READ, Scope.SEARCH, Scope.INGEST], None)
+        _, key = api_keys.create(connection, who, "bench", [KeyScope.READ, KeyScope.SEARCH, KeyScope.INGEST], None)
     archive = open_archive(settings, engine)
     ingest = Ingest(engine, archive)
     with engine.connect() as connection:

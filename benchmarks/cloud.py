@@ -17,11 +17,13 @@ from sqlalchemy import Engine
 
 from archiver.config import load_settings
 from archiver.secrets import credentials_keyring
-from archiver.services import runs, source_rows, sources
-from archiver.services.quiet_context import QuietContext
+from archiver.sources import rows as source_rows
+from archiver.sources import runs
+from archiver.sources import service as sources
+from archiver.sources.null_context import QuietContext
 from benchmarks.engine import _servers
 from benchmarks.report import figure, load
-from tests.google_server import google_server
+from tests.support.google_server import google_server
 
 _LATENCY = 0.02
 _IDLE_SECONDS = 0.1

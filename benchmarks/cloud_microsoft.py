@@ -11,11 +11,11 @@ from sqlalchemy import Engine
 
 from archiver.config import load_settings
 from archiver.secrets import credentials_keyring
-from archiver.services import sources
-from archiver.services.quiet_context import QuietContext
+from archiver.sources import service as sources
+from archiver.sources.null_context import QuietContext
 from benchmarks.cloud import Workers, measure, sync
 from benchmarks.report import figure
-from tests.graph_server.running import graph_server
+from tests.support.graph_server.running import graph_server
 
 _LATENCY = 0.02
 _PER_MINUTE = 1000

@@ -18,17 +18,19 @@ from uuid import UUID
 from sqlalchemy import Engine, text
 
 from archiver.config import load_settings
-from archiver.db import make_engine
-from archiver.models import uuid7
-from archiver.queue.jobs import Envelope, ProcessMailbox, QueueName
+from archiver.db import schema
+from archiver.db.engine import make_engine
+from archiver.db.tables import uuid7
+from archiver.queue.jobs import JobEnvelope, ProcessMailbox, QueueName
 from archiver.queue.queues import JobQueues
 from archiver.secrets import create_missing_keys, credentials_keyring
-from archiver.services import runs, schema, sources
-from archiver.services.quiet_context import QuietContext
-from archiver.stack.folder import DataFolder
-from archiver.stack.postgres import EmbeddedPostgres
-from archiver.stack.valkey import EmbeddedValkey
-from archiver.sync import tick
+from archiver.sources import runs
+from archiver.sources import service as sources
+from archiver.sources.null_context import QuietContext
+from archiver.supervisor.folder import DataFolder
+from archiver.supervisor.postgres import EmbeddedPostgres
+from archiver.supervisor.valkey import EmbeddedValkey
+from archiver.sync import scheduler
 from benchmarks.report import figure, load
 
 
@@ -130,9 +132,9 @@ def _idle_tick(engine: Engine) -> None:
                 {"id": uuid7(), "name": f"idle {number}"},
             )
     started = time.monotonic()
-    with tick.exclusive(engine, "bench"), engine.begin() as connection:
-        tick.idle_sessions(connection, 30)
-        assert tick.start_due(connection) == []
+    with scheduler.advisory_lock(engine, "bench"), engine.begin() as connection:
+        scheduler.idle_sessions(connection, 30)
+        assert scheduler.start_due(connection) == []
     figure("an idle tick with 1,000 sources", time.monotonic() - started, "s", "≤ 1")
 
 
@@ -141,7 +143,7 @@ def _redis_memory(valkey: EmbeddedValkey) -> None:
 
     async def fill(url: str, jobs: int) -> None:
         async with JobQueues(url) as queues:
-            batch = [Envelope.of(ProcessMailbox(uuid7(), uuid7()), str(uuid7())) for _ in range(jobs)]
+            batch = [JobEnvelope.of(ProcessMailbox(uuid7(), uuid7()), str(uuid7())) for _ in range(jobs)]
             await queues.add_bulk(QueueName.INGESTION, batch)
 
     client = valkey._client()

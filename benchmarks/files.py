@@ -20,14 +20,15 @@ import psutil
 
 from archiver.config import load_settings
 from archiver.secrets import credentials_keyring
-from archiver.services import imports, runs
-from archiver.services.quiet_context import QuietContext
+from archiver.sources import imports, runs
+from archiver.sources.null_context import QuietContext
 from benchmarks.engine import _servers
 from benchmarks.report import figure, load
 from connectors.base import MailboxRef
 from connectors.files import FilesConnector, ImportSettings
 from connectors.files.mbox import Mbox
-from connectors.files.opened import OpenFile
+from connectors.files.open_file import OpenFile
+from connectors.files.survey import survey
 
 ADDRESS = "ann@example.org"
 _LINES = [
@@ -108,9 +109,8 @@ def _measured(work: object, path: Path, scratch: Path, queue: multiprocessing.Qu
 
 def _only_split(path: Path, _: Path) -> int:
     with OpenFile(path) as file:
-        mbox = Mbox(file)
-        quoting = mbox.variant().quoting
-        return sum(1 for span in mbox.spans() if mbox.content(span, quoting))
+        mbox = Mbox(file, survey(file))
+        return sum(1 for span in mbox.spans() if mbox.content(span))
 
 
 def _whole_connector(path: Path, scratch: Path) -> int:

@@ -26,15 +26,17 @@ from imapclient import IMAPClient
 
 from archiver.config import load_settings
 from archiver.secrets import credentials_keyring
-from archiver.services import runs, source_rows, sources
-from archiver.services.quiet_context import QuietContext
+from archiver.sources import rows as source_rows
+from archiver.sources import runs
+from archiver.sources import service as sources
+from archiver.sources.null_context import QuietContext
 from benchmarks.engine import _servers, _worker
 from benchmarks.report import figure, load
 from connectors.imap import ImapConnector, ImapSecrets, ImapSettings
+from connectors.imap.cursor import ImapCursor
 from connectors.imap.folders import Status
-from connectors.imap.place import Place
-from tests.dovecot import BINARY, PASSWORD, Dovecot, dovecot, message
-from tests.tcp_proxy import proxy
+from tests.support.dovecot import BINARY, PASSWORD, Dovecot, dovecot, message
+from tests.support.tcp_proxy import proxy
 
 CORPUS = Path(os.environ.get("ARCHIVER_TEST_CORPUS", Path(__file__).parents[2] / "shared" / "corpus"))
 FOLDERS, KNOWN, NEW = 100, 1_000_000, 10_000
@@ -197,7 +199,7 @@ def little_among_much(server: Dovecot) -> None:
         key = f"imap:{box.address}:INBOX"
         status = _status(opened, KNOWN)
         today, (rules, ids) = int(time.time() // 86400), _rules(server)
-        place_before = Place(status.uid_validity, KNOWN, KNOWN, KNOWN + 1, status.modseq or 0, rules, ids, today)
+        place_before = ImapCursor(status.uid_validity, KNOWN, KNOWN, KNOWN + 1, status.modseq or 0, rules, ids, today)
         with IMAPClient("localhost", server.port, ssl=False, timeout=600) as client:
             client.login("much", PASSWORD)
             client.select_folder("INBOX")

@@ -29,15 +29,15 @@ import structlog
 from sqlalchemy import Engine, text
 
 from archiver.config import Settings, load_settings
-from archiver.db import make_engine
-from archiver.models.ids import uuid7
+from archiver.db import schema
+from archiver.db.engine import make_engine
+from archiver.db.ids import uuid7
 from archiver.secrets import create_missing_keys
-from archiver.services import schema
-from archiver.services.ingest import Ingest, load_origin
-from archiver.services.places import open_archive
-from archiver.stack.folder import DataFolder
-from archiver.stack.postgres import EmbeddedPostgres
-from archiver.stack.valkey import EmbeddedValkey
+from archiver.store.open import open_archive
+from archiver.supervisor.folder import DataFolder
+from archiver.supervisor.postgres import EmbeddedPostgres
+from archiver.supervisor.valkey import EmbeddedValkey
+from archiver.sync.ingest.store_batch import Ingest, load_origin
 from benchmarks.report import figure, load
 from benchmarks.store import corpus_messages, generated
 from connectors.base import Batch, RawMessage
@@ -93,7 +93,7 @@ class Bench:
 
     def _start_search(self, place: Path) -> psutil.Popen:
         program = (
-            "import sys; from pathlib import Path; from archiver.search.embedded.server import serve;"
+            "import sys; from pathlib import Path; from archiver.search_server.server import serve;"
             "serve(Path(sys.argv[1]), sys.argv[2], port=0, ready=lambda url: print(url, flush=True))"
         )
         process = psutil.Popen([sys.executable, "-c", program, str(place / "search"), _KEY], stdout=subprocess.PIPE, text=True)
@@ -151,7 +151,7 @@ class Bench:
 
 def readers_of(process: psutil.Process) -> list[psutil.Process]:
     """The children that read mail for it."""
-    return [child for child in process.children() if "archiver.services.reading_child" in child.cmdline()]
+    return [child for child in process.children() if "archiver.parsing.child" in child.cmdline()]
 
 
 def _seconds(process: psutil.Process) -> float:

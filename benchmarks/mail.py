@@ -20,7 +20,7 @@ import fast_mail_parser
 import zstandard
 from resiliparse.extract.html2text import extract_plain_text
 
-from archiver.extract import Extractor
+from archiver.extract.extractor import Extractor
 from archiver.mail.canonical import canonical_sha256
 from archiver.mail.defects import Defects
 from archiver.mail.headers import read_headers

@@ -18,10 +18,12 @@ from uuid import UUID
 import structlog
 from sqlalchemy import Connection, text
 
-from archiver.services import dashboard, kept, suggestions
-from archiver.services.access import EVERYTHING
-from archiver.stack.postgres import EmbeddedPostgres
-from archiver.stack.ready import notify_ready
+from archiver.access.scope import EVERYTHING
+from archiver.reading import statistics
+from archiver.search import suggestions
+from archiver.sources import summary as source_summary
+from archiver.supervisor.postgres import EmbeddedPostgres
+from archiver.supervisor.ready import notify_ready
 from archiver.sync import ledger
 from benchmarks.report import figure, load
 from benchmarks.store import Stopwatch, World, generated, server, store, world
@@ -90,8 +92,8 @@ def _answers(connection: Connection, count: int) -> None:
         ("a listing of the whole folder is compared", lambda: ledger.differences(connection, OLD, "INBOX", listed, "#")),
         ("an address is suggested", lambda: suggestions.complete(connection, EVERYTHING, "from:user12")),
         ("a folder is suggested", lambda: suggestions.complete(connection, EVERYTHING, "in:inb")),
-        ("figures of the archive are counted", lambda: dashboard.figures(connection, EVERYTHING)),
-        ("figures of a source are counted", lambda: kept.kept(connection, OLD)),
+        ("figures of the archive are counted", lambda: statistics.figures(connection, EVERYTHING)),
+        ("figures of a source are counted", lambda: source_summary.kept(connection, OLD)),
     ):
         figure(f"  {name}", _seconds(ask), "s")
 

@@ -25,19 +25,19 @@ import meilisearch
 import orjson
 from sqlalchemy import Engine, insert, text
 
-from archiver.db import make_engine
+from archiver.access.scope import EVERYTHING, MailScope
+from archiver.db import schema
+from archiver.db.engine import make_engine
+from archiver.db.tables import IngestionSourceTable, MailboxTable, MessageCopyTable, MessageTable, ParticipantTable, uuid7
 from archiver.mail.message import read_message
-from archiver.models import IngestionSource, Mailbox, Message, MessageCopy, Participant, uuid7
-from archiver.search.asking import Asker
-from archiver.search.document import INDEX, INDEX_SETTINGS, Copy, Inputs, Person, build_document
-from archiver.services import schema
-from archiver.services.access import EVERYTHING, Scope
-from archiver.services.message_rows import MessageRows, describe
-from archiver.services.search import MailSearch
-from archiver.services.search_facets import FACETS
-from archiver.stack.folder import DataFolder
-from archiver.stack.postgres import EmbeddedPostgres
-from archiver.store.content import Memory
+from archiver.search.document import INDEX, INDEX_SETTINGS, IndexedCopy, Inputs, Participant, build_document
+from archiver.search.facets import FACETS
+from archiver.search.searcher import IndexSearcher
+from archiver.search.service import MailSearch
+from archiver.store.content import MemoryContent
+from archiver.supervisor.folder import DataFolder
+from archiver.supervisor.postgres import EmbeddedPostgres
+from archiver.sync.ingest.rows import MessageRows, describe
 from benchmarks.report import figure, load
 from benchmarks.search_server import KEY, Server, real_lines
 
@@ -76,7 +76,7 @@ def mails(count: int, lines: list[str]) -> Iterator[Stored]:
     chance = random.Random(1)
     for number in range(count):
         raw = mail(number, chance, lines)
-        rows = describe(Memory(raw), hashlib.sha256(raw).digest(), None)
+        rows = describe(MemoryContent(raw), hashlib.sha256(raw).digest(), None)
         places = [(chance.choice(MAILBOXES)[0], chance.choice(FOLDERS)) for _ in range(chance.choice([1, 1, 2]))]
         yield rows, places, _document(raw, rows, places)
 
@@ -95,17 +95,17 @@ def _document(raw: bytes, rows: MessageRows, places: list[tuple[UUID, str]]) -> 
             thread_id=rows.id,
             sender=row["sender"],
             subject=row["subject"],
-            people=[Person(one["r"], one["a"], one["n"]) for one in rows.participants],
-            copies=[Copy(mailbox, SOURCE, folder) for mailbox, folder in places],
+            people=[Participant(one["r"], one["a"], one["n"]) for one in rows.participants],
+            copies=[IndexedCopy(mailbox, SOURCE, folder) for mailbox, folder in places],
         )
     )
 
 
 def fill(engine: Engine, server: Server, count: int) -> None:
     with engine.begin() as connection:
-        connection.execute(insert(IngestionSource), [{"id": SOURCE, "kind": "imap", "name": "bench"}])
+        connection.execute(insert(IngestionSourceTable), [{"id": SOURCE, "kind": "imap", "name": "bench"}])
         connection.execute(
-            insert(Mailbox), [{"id": one, "source_id": SOURCE, "address": address} for one, address in MAILBOXES]
+            insert(MailboxTable), [{"id": one, "source_id": SOURCE, "address": address} for one, address in MAILBOXES]
         )
     client = server.client
     client.wait_for_task(client.create_index(INDEX, {"primaryKey": "id"}).task_uid)
@@ -145,9 +145,9 @@ def _insert(engine: Engine, batch: list[Stored]) -> None:
         for place, (mailbox, folder) in enumerate(places)
     ]
     with engine.begin() as connection:
-        connection.execute(insert(Message), messages)
-        connection.execute(insert(Participant), people)
-        connection.execute(insert(MessageCopy), copies)
+        connection.execute(insert(MessageTable), messages)
+        connection.execute(insert(ParticipantTable), people)
+        connection.execute(insert(MessageCopyTable), copies)
 
 
 def queries(lines: list[str]) -> dict[str, list[str]]:
@@ -181,7 +181,7 @@ def queries(lines: list[str]) -> dict[str, list[str]]:
     return made
 
 
-def measure(search: MailSearch, made: dict[str, list[str]], scope: Scope, rounds: int) -> list[float]:
+def measure(search: MailSearch, made: dict[str, list[str]], scope: MailScope, rounds: int) -> list[float]:
     times: list[float] = []
     for name, some in made.items():
         mine: list[float] = []
@@ -226,9 +226,12 @@ def _run(engine: Engine, server: Server, count: int, rounds: int) -> None:
     figure("documents built, sent and indexed", count / (time.perf_counter() - begun), "/s")
     figure("CPU of the search server for each", (server.cpu_seconds() - cpu) / count * 1000, "ms")
     server.wait_until_calm()
-    search = MailSearch(engine, Asker(lambda: meilisearch.Client(server.url, KEY)))
+    search = MailSearch(engine, IndexSearcher(lambda: meilisearch.Client(server.url, KEY)))
     made = queries(lines_of_mail())
-    for name, scope in (("all mailboxes", EVERYTHING), ("three mailboxes", Scope(frozenset(one for one, _ in MAILBOXES[:3])))):
+    for name, scope in (
+        ("all mailboxes", EVERYTHING),
+        ("three mailboxes", MailScope(frozenset(one for one, _ in MAILBOXES[:3]))),
+    ):
         search.search("warm up", scope, facets=FACETS)
         print(f"  {name}:", flush=True)
         cpu = server.cpu_seconds()

@@ -39,7 +39,7 @@ SETTINGS = {
 SERVER = """
 import sys
 from pathlib import Path
-from archiver.search.embedded.server import serve
+from archiver.search_server.server import serve
 serve(Path(sys.argv[1]), sys.argv[2], port=0, ready=lambda url: print(url, flush=True))
 """
 

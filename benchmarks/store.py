@@ -27,21 +27,22 @@ import structlog
 import zstandard
 from sqlalchemy import text
 
-from archiver.db import make_engine
-from archiver.models import uuid7
+from archiver.db import schema
+from archiver.db.engine import make_engine
+from archiver.db.tables import uuid7
+from archiver.maintenance.rebuild import rebuild
+from archiver.maintenance.verify import verify
+from archiver.parsing.readers import process_readers
 from archiver.secrets import Keyring
-from archiver.services import schema
-from archiver.services.ingest import Ingest, load_origin
-from archiver.services.places import DatabasePlaces
-from archiver.services.rebuild import rebuild
-from archiver.services.verify import verify
-from archiver.stack.folder import DataFolder
-from archiver.stack.postgres import EmbeddedPostgres
-from archiver.stack.ready import notify_ready
 from archiver.store.archive import Archive
 from archiver.store.dictionaries import Trainer
 from archiver.store.keys import PackKeys
 from archiver.store.local import LocalPacks
+from archiver.store.open import DatabasePlaces
+from archiver.supervisor.folder import DataFolder
+from archiver.supervisor.postgres import EmbeddedPostgres
+from archiver.supervisor.ready import notify_ready
+from archiver.sync.ingest.store_batch import Ingest, load_origin
 from benchmarks.report import figure, load
 from connectors.base import Batch, RawMessage
 
@@ -172,7 +173,7 @@ def _seconds(*, readers: bool) -> float:
     total = 0.0
     for process in psutil.Process().children(recursive=True):
         try:
-            if ("archiver.services.reading_child" in process.cmdline()) is not readers:
+            if ("archiver.parsing.child" in process.cmdline()) is not readers:
                 continue
             times = process.cpu_times()
         except psutil.NoSuchProcess:
@@ -197,6 +198,9 @@ def store(at: World, messages: list[bytes]) -> Stopwatch:
         )
         for start in range(0, len(messages), BATCH)
     ]
+    process_readers().summaries(
+        [b""], [None]
+    )  # the child is started, as our own modules are loaded: once for millions of messages
     with Stopwatch() as watch:
         for batch in batches:
             at.ingest.store_batch(origin, batch)

@@ -25,11 +25,12 @@ import psutil
 import psycopg
 from playwright.sync_api import sync_playwright
 
-from archiver.stack.folder import DataFolder
-from archiver.stack.postgres import EmbeddedPostgres
+from archiver.supervisor.folder import DataFolder
+from archiver.supervisor.postgres import EmbeddedPostgres
 from benchmarks.report import figure, load
-from tests.acceptance.conftest import Archiver, eventually
+from tests.acceptance.conftest import Archiver
 from tests.browser.conftest import Site
+from tests.support.waiting import eventually
 
 THINK_SECONDS = 1.0
 MAILBOXES = 20

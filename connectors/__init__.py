@@ -1,1 +1,1 @@
-"""Where mail comes from. One module or folder per kind; nothing in here imports the rest of the product."""
+"""Connectors: where mail comes from. One package per kind; nothing in here imports the rest of the product."""

@@ -1,18 +1,18 @@
-"""What can go wrong at a source, ordered by what the caller should do about it."""
+"""The errors of a source, ordered by what the caller should do about them."""
 
 from __future__ import annotations
 
 
 class ConnectorError(Exception):
-    """Base of all. The text is one line, for the one who owns the source, and free of secrets."""
+    """Base class. The text is one line, written for the owner of the source, and contains no secrets."""
 
 
 class AuthFailed(ConnectorError):
-    """The server refuses the credentials. Trying again with the same ones may lock the account: somebody has to edit them."""
+    """The server rejects the credentials. Retrying with the same ones may lock the account: the owner has to change them."""
 
 
 class Throttled(ConnectorError):
-    """The server asks for a pause. Go on after `retry_after_seconds`."""
+    """The server asks for a pause. Continue after `retry_after_seconds`."""
 
     def __init__(self, message: str, retry_after_seconds: float) -> None:
         super().__init__(message)
@@ -20,11 +20,11 @@ class Throttled(ConnectorError):
 
 
 class Unavailable(ConnectorError):
-    """No connection, a time-out, a server error. Later it may work."""
+    """No connection, a timeout, or a server error. A later attempt may succeed."""
 
 
 class StateLost(ConnectorError):
-    """The server no longer accepts where we were. Start this folder (or, with `folder` None, this mailbox) again."""
+    """The server no longer accepts our cursor. Restart this folder or, if `folder` is None, this mailbox."""
 
     def __init__(self, message: str, folder: str | None = None) -> None:
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""The kinds of sources there are: how each is configured, and how it is opened."""
+"""The kinds of sources: how each is configured, and how it is opened."""
 
 from __future__ import annotations
 
@@ -30,28 +30,28 @@ from connectors.microsoft import (
     open_outlook,
 )
 from connectors.microsoft.sign_in import OutlookSignIn
-from connectors.sign_in import SignIn
+from connectors.sign_in import BrowserSignIn
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ConnectorKind:
     name: str
     title: str
-    """For people."""
+    """Shown to users."""
     settings: type[BaseModel]
-    """A SourceSettings. Validated whenever a source is added or edited; an unknown key is an error."""
+    """A SourceSettings class. Validated whenever a source is added or edited; an unknown key is an error."""
     secrets: type[BaseModel]
-    """What is sealed. All fields are SecretStr; there may be none."""
+    """The fields that are stored sealed. All are SecretStr; there may be none."""
     open: Callable[[Any, Any, Context], Connector]
-    """From validated settings, validated secrets and the context of a job. Connects to nothing yet."""
-    sign_in: Callable[[Any, Any], SignIn] | None = None
-    """From validated settings and secrets: how somebody signs in, where that gives secrets that nobody could type."""
+    """Creates a connector from validated settings, validated secrets and a context. Does not connect yet."""
+    sign_in: Callable[[Any, Any], BrowserSignIn] | None = None
+    """Creates a sign-in from validated settings and secrets, for kinds whose secrets can't be typed in."""
     runs_once: bool = False
-    """File imports: there is no next time."""
+    """File imports, which are read only once."""
     is_sample: bool = False
-    """Its mail is made up: offered by `archiver demo` only (SAMPLE_SOURCES)."""
+    """Generated mail, offered only by `archiver demo` (SAMPLE_SOURCES)."""
     watches: bool = False
-    """Its connectors can wait for new mail (connectors.base.Watching), if the setting `watch` asks for it."""
+    """Its connectors can wait for new mail (connectors.base.Watching), if the setting `watch` enables it."""
 
 
 def _open_fake(settings: FakeSettings, _: FakeSecrets, context: Context) -> Connector:
@@ -62,38 +62,40 @@ def _open_files(settings: FilesSettings, _: FilesSecrets, context: Context) -> C
     return FilesConnector(settings, context)
 
 
-KINDS: dict[str, Kind] = {
+KINDS: dict[str, ConnectorKind] = {
     kind.name: kind
     for kind in (
-        Kind("google", "All mailboxes of a Google Workspace", WorkspaceSettings, WorkspaceSecrets, WorkspaceConnector),
-        Kind("gmail", "One Gmail account, by signing in", GmailSettings, GmailSecrets, GmailConnector, GmailSignIn),
-        Kind(
+        ConnectorKind("google", "All mailboxes of a Google Workspace", WorkspaceSettings, WorkspaceSecrets, WorkspaceConnector),
+        ConnectorKind(
+            "gmail", "One Gmail account, by browser sign-in", GmailSettings, GmailSecrets, GmailConnector, GmailSignIn
+        ),
+        ConnectorKind(
             "microsoft",
             "All mailboxes of an organisation in Microsoft 365",
             Microsoft365Settings,
             Microsoft365Secrets,
             open_organisation,
         ),
-        Kind(
+        ConnectorKind(
             "outlook",
-            "One mailbox of Microsoft 365 or Outlook.com, by signing in",
+            "One mailbox of Microsoft 365 or Outlook.com, by browser sign-in",
             OutlookSettings,
             OutlookSecrets,
             open_outlook,
             OutlookSignIn,
         ),
-        Kind(
+        ConnectorKind(
             "imap",
-            "An IMAP server: one account, several, or all of them",
+            "An IMAP server: one account, several, or all accounts",
             ImapSettings,
             ImapSecrets,
             ImapConnector,
             watches=True,
         ),
-        Kind("files", "Mail files in a folder, looked at again and again", FilesSettings, FilesSecrets, _open_files),
-        Kind(
+        ConnectorKind("files", "Mail files in a folder, scanned regularly", FilesSettings, FilesSecrets, _open_files),
+        ConnectorKind(
             "import", "Mail files, read once: see `archiver import`", ImportSettings, FilesSecrets, _open_files, runs_once=True
         ),
-        Kind("fake", "Sample mail, made on the spot", FakeSettings, FakeSecrets, _open_fake, is_sample=True),
+        ConnectorKind("fake", "Sample mail, generated on the fly", FakeSettings, FakeSecrets, _open_fake, is_sample=True),
     )
 }

@@ -1,4 +1,4 @@
-"""Which mail of a source is wanted: settings that all kinds share, and the rules that follow from them."""
+"""Selects the mail of a source: settings that all kinds share, and the rules that follow from them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 
-class Role(StrEnum):
-    """What a folder is for, whatever it is called (RFC 6154)."""
+class FolderRole(StrEnum):
+    """The purpose of a folder, whatever its name (RFC 6154)."""
 
     INBOX = "inbox"
     SENT = "sent"
@@ -27,13 +27,13 @@ class Role(StrEnum):
 
 
 class Strict(BaseModel):
-    """What all settings have in common: a key that we do not know is an error, and nothing changes after validation."""
+    """Base of all settings: an unknown key is an error, and instances are immutable."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 def split_list(value: object) -> object:
-    """`a, b` as ("a", "b"), so that a list can be given on a command line."""
+    """Turns `a, b` into ("a", "b"), so that a list can be given on a command line."""
     return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
 
 
@@ -44,31 +44,31 @@ class Destination(StrEnum):
     """Marks a setting that decides which server receives the secrets of a source."""
 
     HOST = "host"
-    """Its value is a host name or an address."""
+    """The value is a host name or an address."""
     URL = "url"
     ROUTE = "route"
-    """It names no server, but decides how one is reached and trusted: a port, TLS, a certificate."""
+    """Names no server, but decides how one is reached and trusted: a port, TLS, a certificate."""
 
 
 class Multiline:
-    """Marks a text of several lines: a list, or a certificate."""
+    """Marks a multi-line text: a list, or a certificate."""
 
 
 LongText = Annotated[str, Multiline()]
 
 
 class SourceSettings(Strict):
-    """The settings of a source that every kind has. In a pattern, `*` stands for any text and `?` for one character."""
+    """The settings that every kind of source has. In a pattern, `*` matches any text and `?` one character."""
 
-    mailboxes_in: Texts = Field(default=(), description="only the mailboxes whose address fits one of these patterns")
-    mailboxes_out: Texts = Field(default=(), description="not the mailboxes whose address fits one of these patterns")
-    folders_in: Texts = Field(default=(), description="only the folders that fit one of these patterns")
-    folders_out: Texts = Field(default=(), description="not the folders that fit one of these patterns")
-    date_from: date | None = Field(default=None, description="only what came in on this day (UTC) or later")
+    mailboxes_in: Texts = Field(default=(), description="only mailboxes whose address matches one of these patterns")
+    mailboxes_out: Texts = Field(default=(), description="no mailboxes whose address matches one of these patterns")
+    folders_in: Texts = Field(default=(), description="only folders that match one of these patterns")
+    folders_out: Texts = Field(default=(), description="no folders that match one of these patterns")
+    date_from: date | None = Field(default=None, description="only mail received on or after this day (UTC)")
     include_spam: bool = False
     include_trash: bool = False
     include_drafts: bool = False
-    schedule: str | None = Field(default=None, description="when to sync, as cron fields; without it, when all others are")
+    schedule: str | None = Field(default=None, description="when to sync, as cron fields; by default, with all other sources")
 
     def hosts(self) -> tuple[str, ...]:
         """The servers that a source with these settings connects to."""
@@ -81,7 +81,7 @@ class SourceSettings(Strict):
 
 
 def destinations(settings: type[BaseModel]) -> dict[str, Destination]:
-    """The settings that are marked as one."""
+    """The settings that are marked as a destination."""
     marks = {
         name: [one for one in info.metadata if isinstance(one, Destination)] for name, info in settings.model_fields.items()
     }
@@ -89,32 +89,32 @@ def destinations(settings: type[BaseModel]) -> dict[str, Destination]:
 
 
 def mailbox_rule(settings: SourceSettings, address: str) -> str | None:
-    """The rule that leaves this mailbox out; None when it is wanted."""
+    """The rule that excludes this mailbox; None if it is selected."""
     return _pattern_rule("mailboxes", settings.mailboxes_in, settings.mailboxes_out, address)
 
 
-def folder_rule(settings: SourceSettings, folder: str, role: Role | None = None) -> str | None:
-    """The rule that leaves this folder out; None when it is wanted. A folder that `folders_in` names is wanted in any role."""
+def folder_rule(settings: SourceSettings, folder: str, role: FolderRole | None = None) -> str | None:
+    """The rule that excludes this folder; None if it is selected. A folder that `folders_in` names is selected in any role."""
     rule = _pattern_rule("folders", settings.folders_in, settings.folders_out, folder)
     if rule or settings.folders_in:
         return rule
     unwanted = {
-        Role.SPAM: not settings.include_spam,
-        Role.TRASH: not settings.include_trash,
-        Role.DRAFTS: not settings.include_drafts,
+        FolderRole.SPAM: not settings.include_spam,
+        FolderRole.TRASH: not settings.include_trash,
+        FolderRole.DRAFTS: not settings.include_drafts,
     }
     return f"include_{role}: no" if role and unwanted.get(role, False) else None
 
 
 def date_rule(settings: SourceSettings, received_at: datetime | None) -> str | None:
-    """The rule that leaves out what came in at this time. Nothing is left out for having no date."""
+    """The rule that excludes mail received at this time. Mail without a date is never excluded."""
     if settings.date_from is None or received_at is None or _day(received_at) >= settings.date_from:
         return None
     return f"date_from: {settings.date_from}"
 
 
 def _day(at: datetime) -> date:
-    """In UTC, where a server's date can be told in it: not the first day of the year 1 in the far east."""
+    """In UTC, if the date exists there: the first day of the year 1 in an eastern time zone does not."""
     try:
         return at.astimezone(UTC).date()
     except OverflowError:
@@ -122,7 +122,7 @@ def _day(at: datetime) -> date:
 
 
 def rules_digest(settings: SourceSettings) -> str:
-    """Changes with every rule about folders and dates: a place in a folder holds only under the rules it was reached with."""
+    """Changes with every rule about folders and dates: a cursor is valid only under the rules it was reached with."""
     rules = settings.model_dump_json(include={"folders_in", "folders_out", "date_from", *_INCLUDES})
     return hashlib.sha256(rules.encode()).hexdigest()[:12]
 
@@ -130,22 +130,22 @@ def rules_digest(settings: SourceSettings) -> str:
 _INCLUDES = ("include_spam", "include_trash", "include_drafts")
 
 
-def fits(pattern: str, text: str) -> bool:
-    """Without regard to letter case. Brackets are plain characters: `[Gmail]/*` means what it says."""
+def matches(pattern: str, text: str) -> bool:
+    """Ignores case. Brackets are plain characters, as in `[Gmail]/*`."""
     return _compiled(pattern).fullmatch(text.lower()) is not None
 
 
 @lru_cache(maxsize=1024)
 def _compiled(pattern: str) -> re.Pattern[str]:
-    # `translate` makes each star give nothing back, so that many of them don't take polynomial time.
+    # `translate` makes each star possessive, so that many stars do not take polynomial time.
     return re.compile(fnmatch.translate(pattern.lower().replace("[", "[[]")))
 
 
 def _pattern_rule(name: str, wanted: Iterable[str], unwanted: Iterable[str], text: str) -> str | None:
     for pattern in unwanted:
-        if fits(pattern, text):
+        if matches(pattern, text):
             return f"{name}_out: {pattern}"
     wanted = tuple(wanted)
-    if wanted and not any(fits(pattern, text) for pattern in wanted):
+    if wanted and not any(matches(pattern, text) for pattern in wanted):
         return f"{name}_in: {', '.join(wanted)}"
     return None

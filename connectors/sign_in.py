@@ -1,4 +1,4 @@
-"""Signing in with a browser, for sources that belong to one person."""
+"""Browser sign-in, for sources that belong to one person."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from collections.abc import Mapping
 from typing import Protocol
 
 
-class SignIn(Protocol):
-    """One attempt. Raises the errors of connectors.errors."""
+class BrowserSignIn(Protocol):
+    """One sign-in attempt. Raises the errors of connectors.errors."""
 
-    def in_browser(self, redirect_uri: str) -> str:
-        """The address to be opened. Afterwards the browser is sent to `redirect_uri`, with the answer in its query."""
+    def start_in_browser(self, redirect_uri: str) -> str:
+        """The URL to open. Afterwards the browser is redirected to `redirect_uri`, with the result in its query."""
 
-    def answered(self, query: Mapping[str, str]) -> dict[str, str]:
-        """The secrets of the source, for what the browser brought back. An answer to another question than ours is refused."""
+    def complete_in_browser(self, query: Mapping[str, str]) -> dict[str, str]:
+        """The secrets of the source, for the query of the redirect. The redirect of another sign-in is rejected."""
 
     def close(self) -> None: ...
 
 
-class DeviceSignIn(SignIn, Protocol):
-    """One that also takes a code, entered on any device that has a browser."""
+class DeviceSignIn(BrowserSignIn, Protocol):
+    """A sign-in that also works with a code entered on any device with a browser."""
 
-    def on_device(self) -> tuple[str, str]:
-        """The address to be opened, and the code to be entered there."""
+    def start_on_device(self) -> tuple[str, str]:
+        """The URL to open, and the code to enter there."""
 
-    def entered(self) -> dict[str, str]:
-        """Waits until somebody has entered it, or it has expired: the secrets of the source."""
+    def complete_on_device(self) -> dict[str, str]:
+        """Waits until the code has been entered, or has expired, and returns the secrets of the source."""

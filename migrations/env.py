@@ -1,4 +1,4 @@
-"""Runs the migrations on the connection that archiver.services.schema hands over, each step in a transaction of its own.
+"""Runs the migrations on the connection that archiver.db.schema hands over, each step in a transaction of its own.
 
 The rules for a step, so that the workers of the release before go on working while it runs and after it (test_upgrade.py):
 it only adds (columns that may be NULL or have a default, tables, indexes); what nobody uses any more goes one release later;
@@ -7,7 +7,7 @@ indexes on tables that are in use are built beside their writers (migrations.ind
 
 from alembic import context
 
-from archiver.models import Base
+from archiver.db.tables import Base
 
 context.configure(
     connection=context.config.attributes["connection"],

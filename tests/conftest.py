@@ -10,13 +10,13 @@ import psycopg
 import pytest
 from sqlalchemy import Engine
 
-from archiver.db import make_engine
-from archiver.models import uuid7
-from archiver.services import schema
-from archiver.stack.folder import DataFolder
-from archiver.stack.postgres import EmbeddedPostgres
-from tests.dovecot import Dovecot
-from tests.dovecot import dovecot as running_dovecot
+from archiver.db import schema
+from archiver.db.engine import make_engine
+from archiver.db.tables import uuid7
+from archiver.supervisor.folder import DataFolder
+from archiver.supervisor.postgres import EmbeddedPostgres
+from tests.support.dovecot import Dovecot
+from tests.support.dovecot import dovecot as running_dovecot
 
 CORPUS = Path(os.environ.get("ARCHIVER_TEST_CORPUS", Path(__file__).parents[2] / "shared" / "corpus"))
 

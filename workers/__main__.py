@@ -10,59 +10,60 @@ import threading
 from pathlib import Path
 
 from archiver.config import Settings, load_settings
-from archiver.db import make_engine, shares_connections
+from archiver.db import schema
+from archiver.db.engine import make_engine, shares_connections
 from archiver.errors import ArchiverError, ConfigError
+from archiver.evidence.anchors import Anchors
+from archiver.indexing.pipeline import index_work
 from archiver.logs import get_logger, set_up_logs
-from archiver.queue.buckets import Buckets
+from archiver.maintenance.catch_up import catch_up
 from archiver.queue.jobs import QueueName, ReconcileIndex, ScheduleContinuousSync
 from archiver.secrets import credentials_keyring
-from archiver.services import schema
-from archiver.services.audit_anchors import Anchors
-from archiver.services.catch_up import catch_up
-from archiver.services.ingest import Ingest
-from archiver.services.places import open_archive
-from archiver.stack.ready import notify_ready
+from archiver.store.open import open_archive
+from archiver.supervisor.ready import notify_ready
+from archiver.sync.ingest.store_batch import Ingest
+from archiver.sync.quotas import Buckets
 from archiver.sync.relay import Relay
 from workers.anchoring import Anchoring
-from workers.indexing import index_work
+from workers.context import WorkerContext, is_outage
 from workers.processors import PROCESSORS
 from workers.runtime import WorkerProcess
-from workers.watcher import Watcher
-from workers.work import Work, is_outage
+from workers.watcher import PushWatcher
 
 _INDEXING_CONCURRENCY = 4
-"""One for each stage, one for what is scheduled, one for the rest: only one job of a stage works at a time."""
+"""One slot per stage, one for scheduled jobs, one for the rest: each stage runs only one job at a time."""
 _SPARE_CONNECTIONS = 4
 _LAST_SECONDS = 29.0
+"""Just before the 30 s after which the supervisor kills a part."""
 _ANCHOR_SECONDS = 5.0
 _POOLED = (
-    "DATABASE_URL leads to a pooler that shares connections between transactions. New jobs are found by polling, up to 5 s"
-    " later, and nothing is prepared: an address of Postgres itself, or of a pooler in session mode, is faster."
+    "DATABASE_URL points to a pooler that shares connections between transactions. New jobs are found by polling, up to 5 s"
+    " late, and statements are not prepared. Connect to Postgres directly, or to a pooler in session mode, for full speed."
 )
 _REST_SECONDS = 600.0
-"""So long a batch of another machine may be on its way from the bucket into the database."""
+"""How long a batch of another machine may take from the bucket to the database."""
 
 log = get_logger("workers")
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(prog="python -m workers", description="Runs one worker process until it gets SIGTERM.")
-    made.add_argument("queue", choices=[str(name) for name in QueueName], help="the queue whose jobs it takes")
-    made.add_argument(
-        "--number", type=int, default=1, help="which of several processes on this queue it is (names its log file)"
+    result = argparse.ArgumentParser(prog="python -m workers", description="Runs one worker process until it receives SIGTERM.")
+    result.add_argument("queue", choices=[str(name) for name in QueueName], help="the queue to take jobs from")
+    result.add_argument(
+        "--number", type=int, default=1, help="number of this process on its queue, for the name of its log file"
     )
-    made.add_argument("--alive-file", type=Path, help="a file that is touched every few seconds while the worker works")
-    return made
+    result.add_argument("--alive-file", type=Path, help="file to touch every few seconds while the worker is healthy")
+    return result
 
 
 def main() -> int:
     arguments = parser().parse_args()
-    os.umask(0o077)  # whatever is written is for our own user only
+    os.umask(0o077)  # every file we write is readable by our own user only
     queue = QueueName(arguments.queue)
     try:
         settings = load_settings()
         part = queue if arguments.number == 1 else f"{queue}-{arguments.number}"
-        set_up_logs(part, settings.log_level, settings.archiver_data / "logs")
+        set_up_logs(part, settings.log_level, settings.log_folder)
         return _run(settings, queue, arguments.alive_file)
     except ArchiverError as error:
         sys.stderr.write(f"archiver: {error}\n")
@@ -71,9 +72,7 @@ def main() -> int:
 
 def _run(settings: Settings, queue: QueueName, alive_file: Path | None) -> int:
     if settings.database_url is None or settings.redis_url is None:
-        raise ConfigError(
-            "a worker needs DATABASE_URL and REDIS_URL; `archiver up` starts workers with those of the embedded servers"
-        )
+        raise ConfigError("a worker needs DATABASE_URL and REDIS_URL; `archiver up` sets them to its embedded servers")
     database_url, redis_url = settings.database_url.get_secret_value(), settings.redis_url.get_secret_value()
     concurrency = settings.ingestion_worker_concurrency if queue is QueueName.INGESTION else _INDEXING_CONCURRENCY
     engine = make_engine(database_url, queue, pool_size=concurrency + _SPARE_CONNECTIONS)
@@ -81,10 +80,10 @@ def _run(settings: Settings, queue: QueueName, alive_file: Path | None) -> int:
         log.warning("database_is_pooled", hint=_POOLED)
     schema.check(engine)
     archive = open_archive(settings, engine)
-    catch_up(engine, archive, _say, rest_seconds=_REST_SECONDS if settings.storage_type == "s3" else 0)
+    catch_up(engine, archive, _report, rest_seconds=_REST_SECONDS if settings.storage_type == "s3" else 0)
     stopping = threading.Event()
     index = index_work(settings, engine, archive, stopping) if queue is QueueName.INDEXING else None
-    work = Work(
+    work = WorkerContext(
         settings,
         engine,
         Ingest(engine, archive),
@@ -97,7 +96,7 @@ def _run(settings: Settings, queue: QueueName, alive_file: Path | None) -> int:
     relay = Relay(engine, database_url, redis_url, concurrency, settings.queue_max_depth, schedules)
     anchoring: threading.Thread | None = None
     if queue is QueueName.INGESTION:
-        Watcher(work, database_url).start()
+        PushWatcher(work, database_url).start()
         syslog = settings.audit_syslog.get_secret_value() if settings.audit_syslog else None
         anchoring = Anchoring(Anchors(engine, archive, settings.archiver_data, syslog), stopping).start()
     worker = WorkerProcess(
@@ -110,13 +109,13 @@ def _run(settings: Settings, queue: QueueName, alive_file: Path | None) -> int:
         wait_until_back=work.wait_until_back,
         on_stop=lambda: _stop(work),
         on_given_up=relay.job_failed,
-        beside=relay.run if queue is QueueName.INGESTION else None,
+        background=relay.run if queue is QueueName.INGESTION else None,
         on_ready=notify_ready,
         alive_file=alive_file,
     )
 
     async def run_and_leave() -> None:
-        """From inside the loop: neither a hung thread nor a task that can't be cancelled may keep the process."""
+        """Exits from inside the loop, so that neither a hung thread nor an uncancellable task keeps the process alive."""
         code = await worker.run()
         if anchoring is not None:
             anchoring.join(_ANCHOR_SECONDS)
@@ -128,16 +127,16 @@ def _run(settings: Settings, queue: QueueName, alive_file: Path | None) -> int:
     return 1
 
 
-def _say(sentence: str) -> None:
-    """What follows may take longer than a part may take to start."""
+def _report(sentence: str) -> None:
+    """Reports ready early: the recovery that follows may take longer than the supervisor's startup timeout."""
     sys.stderr.write(f"archiver: {sentence}\n")
     notify_ready()
 
 
-def _stop(work: Work) -> None:
-    """Everything comes to an end, or is ended: nobody may be left to do it for us (the supervisor may be dead)."""
+def _stop(work: WorkerContext) -> None:
+    """Stops all work, and forces the exit after a deadline: the supervisor may be dead and unable to do it."""
     work.stopping.set()
-    work.let_go()
+    work.abort_long_work()
     end = threading.Timer(_LAST_SECONDS, os._exit, (1,))
     end.daemon = True
     end.start()

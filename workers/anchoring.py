@@ -1,15 +1,14 @@
-"""Anchors the audit log every minute, when the process starts and when it stops; looks at the start whether it was cut."""
+"""Anchors the audit log every minute, at startup and at shutdown, and checks at startup that it was not truncated."""
 
 from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
 
-from sqlalchemy.exc import DBAPIError
-
+from archiver.db.engine import DATABASE_ERRORS
 from archiver.errors import ArchiverError
+from archiver.evidence.anchors import Anchors
 from archiver.logs import get_logger
-from archiver.services.audit_anchors import Anchors
 
 _EVERY_SECONDS = 60.0
 
@@ -35,7 +34,7 @@ class Anchoring:
                     self.anchors.check()
                     checked = True
                 self.anchors.write()
-            except (DBAPIError, ArchiverError) as error:  # away: what is not anchored now is anchored in a minute
+            except (*DATABASE_ERRORS, ArchiverError) as error:  # a server is down: the next attempt is in a minute
                 log.warning("audit_not_anchored", error=(str(error).splitlines() or [type(error).__name__])[0])
             except Exception:
                 log.exception("audit_not_anchored")

@@ -1,7 +1,7 @@
-"""A worker process: one BullMQ worker, its threads, and a stop that finishes the work in hand.
+"""A worker process: one BullMQ worker, its threads, and a shutdown that finishes running jobs.
 
-BullMQ renews the locks of running jobs from the event loop, so nothing may block it: processors are plain functions, and run in
-threads of their own.
+BullMQ renews the locks of running jobs from the event loop, so nothing may block it: processors are plain functions that run
+in threads of their own.
 """
 
 from __future__ import annotations
@@ -23,12 +23,14 @@ from bullmq.custom_errors import DelayedError, UnrecoverableError
 
 from archiver.logs import get_logger
 from archiver.queue.connection import request_client, worker_client
-from archiver.queue.figures import JobFigures
-from archiver.queue.jobs import BadJob, Envelope, Later, QueueName
+from archiver.queue.job_statistics import JobFigures
+from archiver.queue.jobs import BadJob, JobEnvelope, Later, QueueName
 
 _LOCK_MS = 15_000
+"""A dead worker's jobs are run elsewhere after this time: long enough for a pause of the machine, short enough for users."""
 _STALLED_CHECK_MS = 5_000
 _MAX_STALLED = 3
+"""A job that has stalled more often than this is given up, because it may be what kills its workers."""
 _SPARE_THREADS = 4
 _FORCED_STOP_SECONDS = 3.0
 _PULSE_SECONDS = 10.0
@@ -37,31 +39,31 @@ log = get_logger("workers")
 
 
 class Lost(Exception):
-    """A server that all jobs need is away; the job is run again when it is back, and loses no attempt."""
+    """A server that all jobs need is down; the job runs again when it is back, and loses no attempt."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerProcess:
-    """`run()` gives the process's exit code: 0 after a stop that was asked for, 1 when the worker died or had to be forced."""
+    """`run()` returns the process's exit code: 0 after a requested stop, 1 if the worker died or had to be forced."""
 
     queue: QueueName
     redis_url: str
     concurrency: int
     processors: Mapping[str, Callable[[Any, Any, Any], Any]]
     work: Any = None
-    """What is handed to every processor."""
+    """Passed to every processor."""
     is_outage: Callable[[BaseException], bool] = lambda _: False
     wait_until_back: Callable[[], None] = lambda: None
     on_stop: Callable[[], None] = lambda: None
-    """Called when a stop is asked for, so that processors can come to an end."""
+    """Called when a stop is requested, so that processors can finish."""
     on_given_up: Callable[[], None] = lambda: None
-    """Called when a job has failed for good."""
-    beside: Callable[[], Coroutine[Any, Any, None]] | None = None
-    """What runs in the same loop, such as the outbox relay."""
+    """Called when a job has failed permanently."""
+    background: Callable[[], Coroutine[Any, Any, None]] | None = None
+    """Runs in the same event loop, such as the outbox relay."""
     drain_seconds: float = 20.0
     on_ready: Callable[[], None] = lambda: None
     alive_file: Path | None = None
-    """Touched every few seconds while the loop works, for a container's health check."""
+    """Touched every few seconds while the loop runs, for a container's health check."""
     _tasks: list[asyncio.Task[Any]] = field(default_factory=list)
 
     async def run(self) -> int:
@@ -79,24 +81,24 @@ class WorkerProcess:
         await worker.blockingRedisConnection.getRedisVersion()  # without it, delays are rounded up to whole seconds
         work = asyncio.create_task(worker.run())
         stopping = asyncio.create_task(stop.wait())
-        watched = {work, stopping}
-        if self.beside is not None:
-            watched.add(asyncio.create_task(self.beside()))
-        regular = [asyncio.create_task(self._pulse(worker)), asyncio.create_task(figures.keep_writing())]
-        self._tasks.extend([stopping, *regular, *(watched - {work, stopping})])
+        awaited = {work, stopping}
+        if self.background is not None:
+            awaited.add(asyncio.create_task(self.background()))
+        regular = [asyncio.create_task(self._pulse(worker)), asyncio.create_task(figures.write_every_second())]
+        self._tasks.extend([stopping, *regular, *(awaited - {work, stopping})])
         log.info("worker_ready", queue=self.queue, concurrency=self.concurrency)
         self.on_ready()
-        ended, _ = await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
+        ended, _ = await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
         try:
             if not stop.is_set():
-                _tell_why(self.queue, ended)
+                _log_cause(self.queue, ended)
             self.on_stop()
             drained = await self._drain(worker, work)
             return 0 if drained and stop.is_set() else 1
         finally:
             for task in self._tasks:
                 task.cancel()
-            # not for ever: redis-py may swallow the cancellation while its server is away
+            # with a deadline, because redis-py may swallow the cancellation while its server is down
             await asyncio.wait(self._tasks, timeout=_FORCED_STOP_SECONDS)
             await figures.write()
             threads.shutdown(wait=False, cancel_futures=True)
@@ -106,7 +108,7 @@ class WorkerProcess:
 
     def _failed(self, job: Any, error: Any, *_: Any) -> None:
         log.warning("job_failed", **_ids(job), error=str(error))
-        if job is not None and job.finishedOn:  # 0 as long as it is tried again
+        if job is not None and job.finishedOn:  # 0 while attempts are left
             self.on_given_up()
 
     async def _pulse(self, worker: Worker) -> None:
@@ -130,8 +132,8 @@ class WorkerProcess:
         async def process(job: Any, token: str) -> Any:
             started = time.monotonic()
             try:
-                result = await self._until_no_outage(job, threads)
-            except asyncio.CancelledError:  # would end the worker's own loop without a word
+                result = await self._run_through_outages(job, threads)
+            except asyncio.CancelledError:  # would end the worker's own loop silently
                 raise RuntimeError(f"{job.name} was cancelled") from None
             except Later as pause:
                 figures.note(job.name, "delayed", seconds=time.monotonic() - started)
@@ -145,7 +147,7 @@ class WorkerProcess:
 
         return process
 
-    async def _until_no_outage(self, job: Any, threads: ThreadPoolExecutor) -> Any:
+    async def _run_through_outages(self, job: Any, threads: ThreadPoolExecutor) -> Any:
         while True:
             try:
                 return await self._run_once(job, threads)
@@ -155,7 +157,7 @@ class WorkerProcess:
 
     async def _run_once(self, job: Any, threads: ThreadPoolExecutor) -> Any:
         try:
-            envelope = Envelope.decode(job.name, job.data)
+            envelope = JobEnvelope.decode(job.name, job.data)
             processor = self.processors[job.name]
         except (BadJob, KeyError) as error:
             raise UnrecoverableError(str(error)) from error
@@ -166,7 +168,7 @@ class WorkerProcess:
         except TimeoutError:
             raise RuntimeError(f"{job.name} took longer than {seconds:.0f} s") from None
 
-    def _call(self, processor: Callable[[Any, Any, Any], Any], envelope: Envelope) -> Any:
+    def _call(self, processor: Callable[[Any, Any, Any], Any], envelope: JobEnvelope) -> Any:
         try:
             return processor(envelope.job, self.work, envelope)
         except Exception as error:
@@ -175,7 +177,7 @@ class WorkerProcess:
             raise
 
     async def _drain(self, worker: Worker, work: asyncio.Task[Any]) -> bool:
-        """True if every job came to its end in time."""
+        """True if every job finished in time."""
         log.info("worker_stopping", queue=self.queue, running=len(worker.processing))
         closing = asyncio.create_task(worker.close())
         done, _ = await asyncio.wait({closing}, timeout=self.drain_seconds)
@@ -190,13 +192,13 @@ class WorkerProcess:
 
 
 async def _delay(job: Any, token: str, seconds: float) -> None:
-    """What came well so far is not held against the job: BullMQ counts attempts and stalls over its whole life."""
+    """Resets the counters, because BullMQ counts attempts and stalls over a job's whole life and this attempt did not fail."""
     await job.queue.client.hset(job.queue.backend.toKey(job.id), mapping={"atm": 0, "stc": 0})
-    job.queue.lockManager.untrack_job(job.id)  # it has no lock any more that could be renewed
+    job.queue.lockManager.untrack_job(job.id)  # the job no longer has a lock to renew
     await job.moveToDelayed(round((time.time() + seconds) * 1000), token)
 
 
-def _tell_why(queue: QueueName, ended: set[asyncio.Task[Any]]) -> None:
+def _log_cause(queue: QueueName, ended: set[asyncio.Task[Any]]) -> None:
     for task in ended:
         error = None if task.cancelled() else task.exception()
         log.error("worker_loop_died", queue=queue, error=str(error or "ended without an error"))

@@ -1,4 +1,4 @@
-"""The command line. `main` turns errors into one line and an exit code; everything else is in a module per command."""
+"""The command line. `main` turns errors into one line and an exit code; each command has a module of its own."""
 
 from archiver.cli.app import main
 

@@ -1,11 +1,12 @@
 """The commands and their order in `--help`.
 
-Only the module of the command that was asked for is imported: what `archiver status` needs should not wait for what
-`archiver rebuild` needs.
+Only the module of the requested command is imported, so that `archiver status` does not wait for the libraries of
+`archiver rebuild`.
 """
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import sys
@@ -15,6 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from archiver import __version__
+from archiver.cli.wait import CommandWithWait
 from archiver.errors import ArchiverError, NotReady
 
 COMMANDS = {
@@ -31,18 +33,21 @@ COMMANDS = {
     "dead-letters": "archiver.cli.dead_letters:app",
     "user": "archiver.cli.user:app",
     "audit": "archiver.cli.audit:app",
-    "verify": "archiver.cli.care:verify",
-    "rebuild": "archiver.cli.care:rebuild",
+    "verify": "archiver.cli.maintenance:verify",
+    "rebuild": "archiver.cli.maintenance:rebuild",
     "reindex": "archiver.cli.reindex:reindex",
-    "compact": "archiver.cli.care:compact",
+    "compact": "archiver.cli.maintenance:compact",
     "backup": "archiver.cli.backup:backup",
     "restore": "archiver.cli.backup:restore",
-    "keys": "archiver.cli.care:keys_app",
+    "keys": "archiver.cli.maintenance:keys_app",
     "doctor": "archiver.cli.doctor:doctor",
+    "init": "archiver.cli.init:init",
+    "service": "archiver.cli.service:app",
     "migrate": "archiver.cli.servers:migrate",
     "web": "archiver.cli.servers:web",
     "search-server": "archiver.cli.servers:search_server",
 }
+_SHORT = frozenset({"search", "show"})
 
 
 def build(names: Iterable[str] = tuple(COMMANDS)) -> typer.Typer:
@@ -58,7 +63,7 @@ def build(names: Iterable[str] = tuple(COMMANDS)) -> typer.Typer:
     for name in names:
         module, attribute = COMMANDS[name].split(":")
         found = getattr(importlib.import_module(module), attribute)
-        app.add_typer(found, name=name) if isinstance(found, typer.Typer) else app.command(name)(found)
+        app.add_typer(found, name=name) if isinstance(found, typer.Typer) else app.command(name, cls=CommandWithWait)(found)
     return app
 
 
@@ -70,19 +75,21 @@ def _version(wanted: bool) -> None:
 
 def _root(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and leave.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """A self-hosted email archive: nothing lost silently, every message kept byte for byte, found in milliseconds."""
+    """A self-hosted email archive: nothing lost silently, every message stored byte for byte and found in milliseconds."""
 
 
 def main() -> Any:
-    os.umask(0o077)  # whatever we or the servers that we start write is for our own user only
-    asked = next((word for word in sys.argv[1:] if not word.startswith("-")), None)
-    if asked in COMMANDS and "_ARCHIVER_COMPLETE" not in os.environ:
-        names: tuple[str, ...] = (asked,)
+    os.umask(0o077)  # files that this process or the servers it starts write are for their owner only
+    requested = next((word for word in sys.argv[1:] if not word.startswith("-")), None)
+    if requested in COMMANDS and "_ARCHIVER_COMPLETE" not in os.environ:
+        names: tuple[str, ...] = (requested,)
     else:
         names = () if sys.argv[1:] == ["--version"] else tuple(COMMANDS)
+    if requested in _SHORT:
+        gc.disable()  # they end before there is anything to collect, and load many modules: a tenth of their time
     try:
         return build(names)()
     except ArchiverError as error:
@@ -96,10 +103,12 @@ def main() -> Any:
         if not _is_lost_database(error):
             raise
         first = str(getattr(error, "orig", error)).strip().splitlines()[0]
-        sys.stderr.write(f"archiver: the database went away ({first}). What was begun goes on when it is back.\n")
+        sys.stderr.write(
+            f"archiver: lost the connection to the database ({first}). Run the command again when the database is back.\n"
+        )
         sys.exit(NotReady.exit_code)
 
 
 def _is_lost_database(error: Exception) -> bool:
-    """(By name: SQLAlchemy is not imported for commands that do without it.)"""
+    """By name, because commands that need no database do not import SQLAlchemy."""
     return type(error).__module__.startswith("sqlalchemy") and type(error).__name__ in ("OperationalError", "InterfaceError")

@@ -1,4 +1,4 @@
-"""How a command that cares for the archive gets at it: servers, database and packs, opened and closed."""
+"""Opens and closes what a command needs to work on the archive: servers, database and packs."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from archiver.cli.connection import connected
+from archiver.cli.connection import connect
 from archiver.cli.output import messages
 from archiver.config import Settings
 
-if TYPE_CHECKING:  # the libraries behind these are slow to load, and most commands do without
+if TYPE_CHECKING:  # these load large libraries, which most commands do not need
     from sqlalchemy import Engine
 
     from archiver.store.archive import Archive
@@ -32,12 +32,13 @@ class OpenArchive:
 
 
 @contextmanager
-def opened(name: str, *needs: str, migrate: bool = False) -> Iterator[OpenArchive]:
-    from archiver.db import make_engine
-    from archiver.services import schema
-    from archiver.services.places import open_archive
+def archive_for(name: str, *needs: str, migrate: bool = False) -> Iterator[OpenArchive]:
+    """The archive for the length of the block. `name`: of the command, as Postgres shows it in pg_stat_activity."""
+    from archiver.db import schema
+    from archiver.db.engine import make_engine
+    from archiver.store.open import open_archive
 
-    with connected(*needs) as settings:
+    with connect(*needs) as settings:
         assert settings.database_url is not None
         engine = make_engine(settings.database_url.get_secret_value(), name)
         try:
@@ -54,11 +55,11 @@ def opened(name: str, *needs: str, migrate: bool = False) -> Iterator[OpenArchiv
 
 
 @contextmanager
-def bar(what: str, *, shown: bool) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar on standard error; a function (done, total) moves it."""
+def progress_bar(title: str, *, shown: bool) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar on standard error. Yields the function (done, total) that advances it."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"), TimeRemainingColumn())
     with Progress(*columns, console=messages, disable=not shown, transient=True) as progress:
-        task = progress.add_task(what, total=None)
+        task = progress.add_task(title, total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total or None)

@@ -1,4 +1,4 @@
-"""`archiver audit …`: who did what, and the proof that nobody changed it."""
+"""`archiver audit …`: who did what, and the proof that the log was not changed."""
 
 from __future__ import annotations
 
@@ -12,19 +12,22 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from archiver.cli.archive import opened
+from archiver.access import audit
+from archiver.access.principal import LOCAL_OPERATOR
+from archiver.cli.archive import archive_for
 from archiver.cli.output import Json, console, print_json
-from archiver.services import audit
-from archiver.services.audit_anchors import Anchors
-from archiver.services.audit_proof import prove
-from archiver.services.principal import LOCAL_OPERATOR
+from archiver.evidence.anchors import Anchors
+from archiver.evidence.proof import prove
+from archiver.quantity import quantity
 
-app = typer.Typer(no_args_is_help=True, help="Who did what, and the proof that nobody changed it.")
+app = typer.Typer(no_args_is_help=True, help="Show who did what, and prove that the log was not changed.")
 
-Actor = Annotated[str | None, typer.Option(help="Only what this user did (local-operator: the command line).")]
-Action = Annotated[str | None, typer.Option(help="Only this action, or all of a kind: message.read, or message.")]
-Since = Annotated[datetime | None, typer.Option(help="From this time on (UTC).")]
-Until = Annotated[datetime | None, typer.Option(help="Before this time (UTC).")]
+Actor = Annotated[str | None, typer.Option(help="Only entries of this user (local-operator: the command line).")]
+Action = Annotated[
+    str | None, typer.Option(help="Only this action, or every action with this prefix: message.read, or message.")
+]
+Since = Annotated[datetime | None, typer.Option(help="Only entries at or after this time (UTC).")]
+Until = Annotated[datetime | None, typer.Option(help="Only entries before this time (UTC).")]
 
 
 @app.command("list")
@@ -33,12 +36,12 @@ def list_(
     action: Action = None,
     since: Since = None,
     until: Until = None,
-    limit: Annotated[int, typer.Option(min=1, max=10_000, help="At most so many, the newest.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="Show at most this many entries.")] = 50,
     json: Json = False,
 ) -> None:
-    """The newest entries."""
-    with opened("audit") as archive, archive.engine.connect() as connection:
-        found = audit.listed(connection, most=limit, actor=actor, action=action, since=since, until=until)
+    """List the newest entries."""
+    with archive_for("audit") as archive, archive.engine.connect() as connection:
+        found = audit.list_entries(connection, limit=limit, actor=actor, action=action, since=since, until=until)
     if json:
         return print_json({"entries": [asdict(entry) for entry in found]})
     table = Table(box=None, pad_edge=False, header_style="dim")
@@ -54,20 +57,22 @@ def list_(
 
 @app.command("export")
 def export(actor: Actor = None, action: Action = None, since: Since = None, until: Until = None) -> None:
-    """All entries as JSON lines on standard output, the newest first."""
-    with opened("audit") as archive:
+    """Write all entries to standard output as JSON lines, newest first."""
+    with archive_for("audit") as archive:
         filters: dict[str, Any] = {"actor": actor, "action": action, "since": since, "until": until}
-        for entry in audit.exported(archive.engine, **filters):
+        for entry in audit.export_entries(archive.engine, **filters):
             sys.stdout.write(json_module.dumps(asdict(entry), default=str) + "\n")
 
 
 @app.command("verify")
 def verify(
-    head: Annotated[str | None, typer.Option(help="What an earlier `verify` gave as the head: it must still be there.")] = None,
+    head: Annotated[
+        str | None, typer.Option(help="The head that an earlier `verify` printed; it must still be in the log.")
+    ] = None,
     json: Json = False,
 ) -> None:
-    """Hash every entry again, and compare with the anchors in the packs. Ends with 1 if the log was changed or cut."""
-    with opened("audit") as archive:
+    """Rehash every entry and compare the log with the anchors in the packs. Exits with 1 if it was changed or truncated."""
+    with archive_for("audit") as archive:
         done = prove(Anchors(archive.engine, archive.archive, archive.settings.archiver_data), head)
     if json:
         print_json(asdict(done))
@@ -76,21 +81,21 @@ def verify(
             console.print(f"[red]broken[/] {fault}")
         for line in done.accepted:
             console.print(f"[dim]note[/]   {line}")
-        said = "is whole" if not done.broken else f"has {len(done.broken)} fault(s)"
-        anchored = f"{done.anchored_entries:,} of them are anchored in the packs ({done.anchors:,} anchors)"
-        console.print(f"The chain of {done.entries:,} entries {said}; {anchored}. Head: {done.head}", markup=False)
+        verdict = "is whole" if not done.broken else f"has {quantity(len(done.broken), 'fault')}"
+        anchored = f"{quantity(done.anchors, 'anchor')} in the packs cover {quantity(done.anchored_entries, 'entry')}"
+        console.print(f"The chain of {quantity(done.entries, 'entry')} {verdict}; {anchored}. Head: {done.head}", markup=False)
     raise typer.Exit(1 if done.broken else 0)
 
 
 @app.command("accept")
 def accept(
-    reason: Annotated[str, typer.Option(help="Why the log may differ from its anchors, such as: restored the dump of Monday.")],
+    reason: Annotated[str, typer.Option(help="Why the log may differ from its anchors, such as: restored Monday's dump.")],
 ) -> None:
-    """Accept that the log does not fit its older anchors, after a restored database for one. This is on record itself.
+    """Accept that the log does not match its older anchors, for example after the database was restored. This is audited too.
 
-    `archiver rebuild` and `archiver restore` do it by themselves.
+    `archiver rebuild` and `archiver restore` do this themselves.
     """
-    with opened("audit") as archive:
+    with archive_for("audit") as archive:
         anchors = Anchors(archive.engine, archive.archive, archive.settings.archiver_data)
         anchor = anchors.accept(LOCAL_OPERATOR, reason)
-    console.print(f"Accepted. The log counts from its head {anchor.head} on.", markup=False)
+    console.print(f"Accepted. From now on the log is verified from its head {anchor.head}.", markup=False)

@@ -1,4 +1,4 @@
-"""`archiver dead-letters …`: what failed for good."""
+"""`archiver dead-letters …`: what failed permanently."""
 
 from __future__ import annotations
 
@@ -9,30 +9,35 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from archiver.cli.archive import opened
+from archiver.cli.archive import archive_for
 from archiver.cli.output import Json, console, messages, print_json
-from archiver.services import dead_letters, source_rows
+from archiver.quantity import quantity
+from archiver.sources import dead_letters
+from archiver.sources import rows as source_rows
 
-app = typer.Typer(no_args_is_help=True, help="What failed for good: messages, documents and jobs, each with its reason.")
+app = typer.Typer(
+    no_args_is_help=True,
+    help="List, retry and discard what failed permanently: messages, documents and jobs, each with its reason.",
+)
 
-Id = Annotated[str, typer.Argument(help="The id, or the beginning of it.")]
+Id = Annotated[str, typer.Argument(help="The id, or its beginning.")]
 
 
 @app.command("list")
 def list_(
-    source: Annotated[str | None, typer.Option(help="Only those of this source.")] = None,
-    discarded: Annotated[bool, typer.Option("--discarded", help="Those that were given up.")] = False,
-    limit: Annotated[int, typer.Option(min=1, max=100_000, help="At most so many, newest first.")] = 100,
+    source: Annotated[str | None, typer.Option(help="Only dead letters of this source.")] = None,
+    discarded: Annotated[bool, typer.Option("--discarded", help="Only discarded dead letters.")] = False,
+    limit: Annotated[int, typer.Option(min=1, max=100_000, help="Show at most this many.")] = 100,
     json: Json = False,
 ) -> None:
-    """Show them, newest first."""
-    with opened("dead-letters") as archive, archive.engine.connect() as connection:
+    """List dead letters, newest first."""
+    with archive_for("dead-letters") as archive, archive.engine.connect() as connection:
         source_id = source_rows.find(connection, source).id if source else None
-        found = dead_letters.listed(connection, source_id, discarded=discarded, most=limit)
+        found = dead_letters.listed(connection, source_id, discarded=discarded, limit=limit)
     if json:
         return print_json({"dead_letters": [_shape(letter) for letter in found]})
     if not found:
-        return console.print("There are none.")
+        return console.print("There are no dead letters.")
     table = Table(box=None, pad_edge=False, header_style="dim")
     for heading in ("id", "kind", "where", "what", "tries", "next", "reason"):
         table.add_column(heading, justify="right" if heading == "tries" else "left")
@@ -46,8 +51,8 @@ def list_(
 
 @app.command("show")
 def show(letter_id: Id, json: Json = False) -> None:
-    """Everything that is known about one."""
-    with opened("dead-letters") as archive, archive.engine.connect() as connection:
+    """Show one dead letter with all its details."""
+    with archive_for("dead-letters") as archive, archive.engine.connect() as connection:
         letter = _shape(dead_letters.find(connection, letter_id))
     if json:
         return print_json(letter)
@@ -58,27 +63,25 @@ def show(letter_id: Id, json: Json = False) -> None:
 
 
 @app.command("retry")
-def retry(letter_ids: Annotated[list[str], typer.Argument(help="Ids, or the beginnings of them.")], json: Json = False) -> None:
-    """Try again: a message is fetched in the next cycle of its source, a job runs at once."""
-    _each(letter_ids, dead_letters.retry, "will be tried again", json=json)
+def retry(letter_ids: Annotated[list[str], typer.Argument(help="Ids, or their beginnings.")], json: Json = False) -> None:
+    """Retry: a message is fetched in the next cycle of its source, a job runs immediately."""
+    _apply(letter_ids, dead_letters.retry, "will be retried", json=json)
 
 
 @app.command("discard")
-def discard(
-    letter_ids: Annotated[list[str], typer.Argument(help="Ids, or the beginnings of them.")], json: Json = False
-) -> None:
-    """Never try again. They stay listed with --discarded: what is not archived stays explained."""
-    _each(letter_ids, dead_letters.discard, "discarded", json=json)
+def discard(letter_ids: Annotated[list[str], typer.Argument(help="Ids, or their beginnings.")], json: Json = False) -> None:
+    """Stop retrying. Discarded dead letters stay listed with --discarded, so that what is not archived stays explained."""
+    _apply(letter_ids, dead_letters.discard, "discarded", json=json)
 
 
-def _each(letter_ids: list[str], act: Any, said: str, *, json: bool) -> None:
-    with opened("dead-letters") as archive, archive.engine.begin() as connection:
+def _apply(letter_ids: list[str], act: Any, outcome: str, *, json: bool) -> None:
+    with archive_for("dead-letters") as archive, archive.engine.begin() as connection:
         for letter in [dead_letters.find(connection, letter_id) for letter_id in letter_ids]:
             act(connection, letter)
     if json:
-        print_json({"dead_letters": letter_ids, "message": said})
+        print_json({"dead_letters": letter_ids, "message": outcome})
     else:
-        messages.print(f"{len(letter_ids)} {said}.")
+        messages.print(f"{quantity(len(letter_ids), 'dead letter')} {outcome}.")
 
 
 def _shape(letter: dead_letters.DeadLetter) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`archiver demo`: a sample organisation, archived before your eyes."""
+"""`archiver demo`: archives a sample organisation and prints a link to look around."""
 
 from __future__ import annotations
 
@@ -16,20 +16,23 @@ from rich.filesize import decimal
 from rich.markup import escape
 from rich.table import Table
 
-from archiver.cli.archive import opened
+from archiver.access.login import demo_link, first_start
+from archiver.cli.archive import archive_for
 from archiver.cli.follow import follow_index, follow_run
 from archiver.cli.output import console, messages
-from archiver.config import load_settings
+from archiver.config import load_settings, page_address
 from archiver.errors import NotReady, UsageError
+from archiver.search.service import MailSearch, open_search
 from archiver.secrets import credentials_keyring
-from archiver.services import runs, source_rows, sources
-from archiver.services.kept import Kept, kept
-from archiver.services.quiet_context import QuietContext
-from archiver.services.search import MailSearch, open_search
-from archiver.services.source_rows import Source
-from archiver.stack.control import ask_status
-from archiver.stack.folder import DataFolder
-from archiver.stack.process import launch
+from archiver.sources import rows as source_rows
+from archiver.sources import runs
+from archiver.sources import service as sources
+from archiver.sources.null_context import QuietContext
+from archiver.sources.rows import Source
+from archiver.sources.summary import Kept, kept
+from archiver.supervisor.control import ask_status
+from archiver.supervisor.folder import DataFolder
+from archiver.supervisor.process import launch
 
 _NAME = "Lantern Works"
 _START_SECONDS = 120.0
@@ -38,7 +41,7 @@ _QUERIES = (
     '"purchase order"',
     "from:@lanternworks.example has:attachment",
     "type:pdf OR type:spreadsheet",
-    "subject:re (budget OR contract) -draft",
+    "subject:re (price OR order) -reminder",
     "larger:100K newer_than:10y",
     "in:Sent before:2025-01-01",
 )
@@ -46,9 +49,9 @@ _QUERIES = (
 
 def demo(
     size: Annotated[str, typer.Option(help="small, medium or large: about 500, 3,000 or 50,000 messages.")] = "medium",
-    stay: Annotated[bool, typer.Option("--stay/--no-stay", help="Keep everything running afterwards, until Ctrl-C.")] = True,
+    stay: Annotated[bool, typer.Option("--stay/--no-stay", help="Keep running afterwards, until Ctrl-C.")] = True,
 ) -> None:
-    """Make a sample organisation in ./data-demo, archive it through the whole chain, and show what came of it."""
+    """Create a sample organisation in ./data-demo, archive it through the whole chain, and print a link that signs you in."""
     if size not in ("small", "medium", "large"):
         raise UsageError(f"--size {size}: expected small, medium or large")
     os.environ.setdefault("ARCHIVER_DATA", "data-demo")
@@ -56,21 +59,20 @@ def demo(
     settings = load_settings()
     folder = DataFolder(settings.archiver_data)
     folder.prepare()
-    if ask_status(folder) is not None:
-        _show(size)
+    if (running := ask_status(folder)) is not None:
+        _show(size, running.get("page"))
         return
     os.environ["ARCHIVER_PORT"] = str(_port(settings.archiver_host, settings.archiver_port))
     log = folder.logs / "demo.log"
     with log.open("wb") as output:
-        command = [sys.executable, "-m", "archiver", "up"]
+        command = [sys.executable, "-P", "-m", "archiver", "up"]
         stack = launch(command, environment=os.environ, death_signal=signal.SIGINT, output=output.fileno())
     try:
-        with messages.status("starting Postgres, Valkey, search, two workers and the page"):
+        with messages.status("starting Postgres, Valkey, the search server, two workers and the web process"):
             _wait_until_ready(folder, stack, log)
-        _show(size)
-        console.print(f"\nThe page is at [bold]http://127.0.0.1:{os.environ['ARCHIVER_PORT']}[/bold]")
+        _show(size, page_address(load_settings()))
         if stay:
-            console.print(f"Everything goes on running on {folder.path}. Ctrl-C stops it.")
+            console.print(f"Archiver keeps running on {folder.path}. Press Ctrl-C to stop it.")
             stack.wait()
     except KeyboardInterrupt:
         messages.print("stopping …")
@@ -99,13 +101,13 @@ def _wait_until_ready(folder: DataFolder, stack: subprocess.Popen[bytes], log: P
         if status is not None and status["ready"]:
             return
         if stack.poll() is not None or time.monotonic() > deadline:
-            said = [line for line in log.read_text(errors="replace").splitlines() if line.startswith("archiver: ")]
-            raise NotReady(said[-1].removeprefix("archiver: ") if said else f"it did not start; see {log}")
+            errors = [line for line in log.read_text(errors="replace").splitlines() if line.startswith("archiver: ")]
+            raise NotReady(errors[-1].removeprefix("archiver: ") if errors else f"the demo did not start; see {log}")
         time.sleep(0.1)
 
 
-def _show(size: str) -> None:
-    with opened("demo") as archive:
+def _show(size: str, page: str | None) -> None:
+    with archive_for("demo") as archive:
         with archive.engine.begin() as connection:
             found = [source for source in source_rows.all_sources(connection) if source.name == _NAME]
         keyring = credentials_keyring(archive.settings)
@@ -117,18 +119,23 @@ def _show(size: str) -> None:
         with archive.engine.begin() as connection:
             before = runs.newest_run(connection, source.id)
             sources.sync_now(connection, source)
-        run = follow_run(archive, source, before, None, quiet=False)
+        run = follow_run(archive, source, before, None, None, quiet=False)
         with archive.engine.connect() as connection:
             _summary(source, kept(connection, source.id))
         follow_index(archive.engine, run, None, quiet=False, full=True)
         _search(open_search(archive.settings, archive.engine))
+        if page is not None:
+            token = demo_link.new_token(archive.engine, archive.settings)
+            first_start.delete_token(archive.settings)
+            console.print("\nOpen this link to look around. It signs you in, works once, and expires in 15 minutes:\n")
+            console.print(f"    [bold]{page}/demo#token={token}[/bold]\n", soft_wrap=True)
 
 
 def _search(search: MailSearch) -> None:
-    """A few searches that show what can be asked."""
+    """A few searches that show the query language."""
     table = Table(box=None, pad_edge=False, header_style="dim", title="\nSearches", title_justify="left", title_style="bold")
-    for heading in ("query", "found", "in ms", "the newest"):
-        table.add_column(heading, justify="right" if heading in ("found", "in ms") else "left", no_wrap=heading == "the newest")
+    for heading in ("query", "found", "ms", "newest"):
+        table.add_column(heading, justify="right" if heading in ("found", "ms") else "left", no_wrap=heading == "newest")
     for query in _QUERIES:
         started = time.monotonic()
         found = search.search(query, limit=1)
@@ -137,7 +144,7 @@ def _search(search: MailSearch) -> None:
         newest = f"{hit.date:%Y-%m-%d} {hit.sender_name or hit.sender or ''}: {hit.subject.text}" if hit else ""
         table.add_row(escape(query), f"{found.total:,}", f"{spent:.0f}", escape(newest))
     console.print(table)
-    console.print("\nAsk more with [bold]archiver search QUERY[/bold]; docs/search.md explains the language.")
+    console.print("\nTry your own with [bold]archiver search QUERY[/bold]; docs/search.md explains the query language.")
 
 
 def _summary(source: Source, found: Kept) -> None:
@@ -152,12 +159,12 @@ def _summary(source: Source, found: Kept) -> None:
     console.print(table)
     console.print(
         f"\n[bold]{found.copies:,}[/bold] copies of [bold]{found.messages:,}[/bold] messages, {decimal(found.copied_bytes)} "
-        f"as they came, {decimal(found.stored_bytes)} on disk: encrypted, checked, byte for byte."
+        f"originally, {decimal(found.stored_bytes)} on disk: encrypted, verified, byte for byte."
     )
     for title, pairs in (
-        ("Broken, and archived all the same", found.broken),
-        ("Left out by a rule", found.skipped),
-        ("Could not be fetched, and will be tried again", found.unfetched),
+        ("Malformed, archived nevertheless", found.broken),
+        ("Excluded by a rule", found.skipped),
+        ("Not fetched yet, will be retried", found.unfetched),
     ):
         if pairs:
             console.print(f"\n{title}:")

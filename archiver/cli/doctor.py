@@ -1,4 +1,4 @@
-"""`archiver doctor`: is everything as it should be?"""
+"""`archiver doctor`: checks the installation."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from archiver.cli.connection import connected_if_running
+from archiver.cli.connection import connect_if_running
 from archiver.cli.output import Json, console, print_json
 from archiver.config import load_settings
-from archiver.stack.control import ask_status
-from archiver.stack.folder import DataFolder
-from archiver.stack.port import check_port_free
+from archiver.supervisor.control import ask_status
+from archiver.supervisor.folder import DataFolder
+from archiver.supervisor.port import check_port_free
 
 _MARKS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "failed": ("✗", "red")}
 
@@ -21,13 +21,13 @@ _MARKS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "failed": ("✗", 
 def doctor(json: Json = False) -> None:
     """Check Python, disk, ports, permissions, keys, clock, versions, readers, migrations and workers. Starts no server.
 
-    Ends with 1 if something has to be mended.
+    Exits with 1 if something has to be fixed.
     """
-    from archiver.services.doctor import Verdict, examine
+    from archiver.maintenance.doctor import Verdict, examine
 
     settings = load_settings()
     running = not settings.embedded or ask_status(DataFolder(settings.archiver_data)) is not None
-    with connected_if_running(settings) as found:
+    with connect_if_running(settings) as found:
         findings = examine(found, running=running, port_free=lambda: check_port_free(found))
     healthy = all(finding.verdict is not Verdict.FAILED for finding in findings)
     if json:

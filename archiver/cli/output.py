@@ -9,9 +9,9 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, and nothing else, on standard output.")]
+Json = Annotated[bool, typer.Option("--json", help="Print a single JSON object to standard output.")]
 
-_PIPED_WIDTH = 200  # lines in a pipe or a file are not broken for the sake of a screen
+_PIPED_WIDTH = 200  # output to a pipe or a file is not wrapped to the width of a terminal
 console = Console(highlight=False, width=None if sys.stdout.isatty() else _PIPED_WIDTH)
 messages = Console(stderr=True, highlight=False, width=None if sys.stderr.isatty() else _PIPED_WIDTH)
 

@@ -1,4 +1,4 @@
-"""`archiver search`: the same search as the page, in a terminal."""
+"""`archiver search`: the search of the web pages, in a terminal."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from archiver.cli.connection import connected
+from archiver.cli.connection import connect
 from archiver.cli.output import Json, console, messages, print_json
 from archiver.cli.zone import local_zone, named_zone
+from archiver.quantity import quantity
 
-if TYPE_CHECKING:  # the libraries behind these are slow to load
+if TYPE_CHECKING:  # these load large libraries
     from datetime import tzinfo
 
-    from archiver.search.snippets import Marked
-    from archiver.services.search import Hit, Results
+    from archiver.search.service import MessageHit, Results
+    from archiver.search.snippets import MatchedText
 
 _MARK = "bold yellow"
 _STATES = {
@@ -28,23 +29,26 @@ _STATES = {
 
 
 def search(
-    query: Annotated[str, typer.Argument(help="What to look for. docs/search.md explains the language.")],
-    limit: Annotated[int, typer.Option(min=0, max=1000, help="Hits on a page.")] = 20,
-    page: Annotated[int, typer.Option(min=1, help="Which page.")] = 1,
+    query: Annotated[str, typer.Argument(help="The query; docs/search.md explains the language.")],
+    limit: Annotated[int, typer.Option(min=0, max=1000, help="Hits per page.")] = 20,
+    page: Annotated[int, typer.Option(min=1, help="The page to show.")] = 1,
     sort: Annotated[str, typer.Option(help="newest, oldest or best.")] = "newest",
-    facets: Annotated[bool, typer.Option("--facets", help="Count senders, years, folders, … of all hits.")] = False,
-    zone: Annotated[str | None, typer.Option(help="Time zone for days and years, such as Europe/Berlin.")] = None,
+    facets: Annotated[bool, typer.Option("--facets", help="Count the hits by sender, year, folder, …")] = False,
+    zone: Annotated[
+        str | None, typer.Option(help="Time zone of dates in the query and the result, such as Europe/Berlin.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Search the archive: words, "phrases", from:alice, subject:invoice, has:attachment, after:2024-05, OR, -not, ( )."""
-    from archiver.db import make_engine
-    from archiver.services import audit, schema
-    from archiver.services.principal import LOCAL_OPERATOR
-    from archiver.services.search import open_search
-    from archiver.services.search_facets import FACETS
+    from archiver.access import audit
+    from archiver.access.principal import LOCAL_OPERATOR
+    from archiver.db import schema
+    from archiver.db.engine import make_engine
+    from archiver.search.facets import FACETS
+    from archiver.search.service import open_search
 
     chosen = named_zone(zone) if zone else local_zone()
-    with connected() as settings:
+    with connect() as settings:
         assert settings.database_url is not None
         engine = make_engine(settings.database_url.get_secret_value(), "search")
         try:
@@ -75,12 +79,12 @@ def as_json(results: Results, page: int) -> dict[str, Any]:
     }
     if results.facets:
         answer["facets"] = {
-            name: [{"value": one.value, "count": one.count} for one in values] for name, values in results.facets.items()
+            name: [{"value": facet.value, "count": facet.count} for facet in values] for name, values in results.facets.items()
         }
     return answer
 
 
-def _hit_as_json(hit: Hit) -> dict[str, Any]:
+def _hit_as_json(hit: MessageHit) -> dict[str, Any]:
     return {
         "id": hit.id,
         "sha256": hit.sha256,
@@ -106,38 +110,38 @@ def _print(results: Results, page: int, limit: int, zone: tzinfo) -> None:
     table.add_column("subject and passage", ratio=1)
     table.add_column("id", style="dim", no_wrap=True)
     for hit in results.hits:
-        said = Text.assemble(_styled(hit.subject, "bold"))
+        cell = Text.assemble(_style(hit.subject, "bold"))
         passage = " ".join(hit.passage.text.split())
         if passage:
-            said.append("\n")
-            said.append(_styled(_tidy(hit.passage), "none"))
+            cell.append("\n")
+            cell.append(_style(_flatten(hit.passage), "none"))
         if hit.found_in:
-            said.append(f"\nin {hit.found_in}", style="green")
+            cell.append(f"\nin {hit.found_in}", style="green")
         for variant in hit.variants:
-            said.append(f"\nalso archived as {variant}", style="dim")
-        table.add_row(f"{hit.date.astimezone(zone):%Y-%m-%d %H:%M}", hit.sender_name or hit.sender or "-", said, str(hit.id))
+            cell.append(f"\nalso archived as {variant}", style="dim")
+        table.add_row(f"{hit.date.astimezone(zone):%Y-%m-%d %H:%M}", hit.sender_name or hit.sender or "-", cell, str(hit.id))
     if results.hits:
         console.print(table)
     for name, values in results.facets.items():
-        shown = ", ".join(f"{one.value} ({one.count:,})" for one in values[:8])
+        shown = ", ".join(f"{facet.value} ({facet.count:,})" for facet in values[:8])
         console.print(f"{name:8} {shown or '-'}", style="dim", markup=False)
     first = (page - 1) * limit + 1
     more = "at least " if results.total_is_lower_bound else ""
     of = f", {first:,} to {first + len(results.hits) - 1:,} shown" if results.hits else ""
-    messages.print(f"{more}{results.total:,} message(s){of}", style="dim", markup=False)
+    messages.print(f"{more}{quantity(results.total, 'message')}{of}", style="dim", markup=False)
     for state, count in results.not_searchable.states.items():
-        messages.print(f"the archive holds {count:,} message(s) {_STATES.get(state, state)}", style="dim", markup=False)
+        messages.print(f"the archive has {quantity(count, 'message')} {_STATES.get(state, state)}", style="dim", markup=False)
 
 
-def _styled(marked: Marked, style: str) -> Text:
+def _style(marked: MatchedText, style: str) -> Text:
     text = Text(marked.text or "(no subject)" if style == "bold" else marked.text, style=style)
     for start, end in marked.marks:
         text.stylize(_MARK, start, end)
     return text
 
 
-def _tidy(marked: Marked) -> Marked:
-    """Line ends as spaces, character for character, so that the marks stay where they are."""
-    from archiver.search.snippets import Marked as Plain
+def _flatten(marked: MatchedText) -> MatchedText:
+    """Replaces each line end by one space, so that the positions of the marks stay valid."""
+    from archiver.search.snippets import MatchedText as Plain
 
     return Plain("".join(" " if char.isspace() or not char.isprintable() else char for char in marked.text), marked.marks)

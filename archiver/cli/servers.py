@@ -1,4 +1,4 @@
-"""The parts on their own: what `archiver up` and compose.yaml start."""
+"""Commands that run a single part, as `archiver up` and compose.yaml do."""
 
 from __future__ import annotations
 
@@ -8,38 +8,73 @@ from typing import Annotated
 
 import typer
 
-from archiver.cli.connection import connected
-from archiver.cli.output import Json, console, print_json
-from archiver.config import load_settings
+from archiver.cli.connection import connect
+from archiver.cli.output import Json, console, messages, print_json
+from archiver.config import Settings, load_settings, page_address
+from archiver.errors import ArchiverError
 from archiver.logs import set_up_logs
+from archiver.quantity import quantity
 from archiver.secrets import SecretFolder
-from archiver.stack.folder import DataFolder
-from archiver.stack.modes import close_to_others
-from archiver.stack.ready import notify_ready
+from archiver.supervisor.folder import DataFolder
+from archiver.supervisor.modes import close_to_others
+from archiver.supervisor.ready import VARIABLE, notify_ready
 
 
 def migrate(
-    json: Json = False, quiet: Annotated[bool, typer.Option("--quiet", help="Say nothing when it goes well.")] = False
+    json: Json = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing on success.")] = False,
+    plan: Annotated[bool, typer.Option("--plan", help="Only show the pending migrations; change nothing.")] = False,
 ) -> None:
-    """Bring the database's schema up to date. Safe to run at any time, and by several at once."""
-    from archiver.services import schema
+    """Migrate the database schema. Safe to run at any time, and several times at once."""
+    from archiver.db import schema
 
-    with connected() as settings:
+    with connect() as settings:
+        if plan:
+            return _show_plan(schema.describe_pending(settings), json=json)
         steps = schema.migrate_database(settings)
     if json:
         print_json({"migrations": steps})
     elif not quiet:
-        console.print(f"{len(steps)} migration(s) run: {', '.join(steps)}" if steps else "The schema is up to date.")
+        console.print(f"Ran {quantity(len(steps), 'migration')}: {', '.join(steps)}" if steps else "The schema is up to date.")
+    return None
+
+
+def _show_plan(steps: dict[str, str], *, json: bool) -> None:
+    if json:
+        return print_json({"pending": steps})
+    for step, purpose in steps.items():
+        console.print(f"{step}  {purpose}", markup=False, soft_wrap=True)
+    return console.print(
+        f"{quantity(len(steps), 'migration')} to run; nothing was changed." if steps else "The schema is up to date."
+    )
 
 
 def web() -> None:
-    """Run the web process alone."""
-    from archiver.web.serve import serve
+    """Run only the web process."""
+    from archiver.http.serve import serve
 
-    with connected() as settings:
-        close_to_others(DataFolder(settings.archiver_data))  # in a container nobody else does it
-        set_up_logs("web", settings.log_level, settings.archiver_data / "logs")
-        serve(settings, notify_ready)
+    with connect() as settings:
+        close_to_others(DataFolder(settings.archiver_data))  # in a container, no supervisor does it
+        set_up_logs("web", settings.log_level, settings.log_folder)
+        is_supervised = VARIABLE in os.environ  # then `archiver up` announces the token, and a restart must not replace it
+        serve(settings, notify_ready if is_supervised else lambda: _announce_first_start(settings))
+
+
+def _announce_first_start(settings: Settings) -> None:
+    """In a container, standard error is what `docker compose logs web` shows. A log file never has the token."""
+    from archiver.access.login import first_start
+    from archiver.db.engine import DATABASE_ERRORS, make_engine
+
+    notify_ready()
+    assert settings.database_url is not None
+    engine = make_engine(settings.database_url.get_secret_value(), "first-start", pool_size=1)
+    try:
+        if notice := first_start.announcement(engine, settings, page_address(settings)):
+            messages.print(notice, markup=False, soft_wrap=True)
+    except (ArchiverError, *DATABASE_ERRORS) as error:
+        messages.print(f"archiver: no link for the first administrator: {error}", markup=False, soft_wrap=True)
+    finally:
+        engine.dispose()
 
 
 def search_server(
@@ -47,14 +82,14 @@ def search_server(
     port: Annotated[int, typer.Option(min=1, max=65535, help="The port to listen on.")] = 7700,
     fd: Annotated[int | None, typer.Option(hidden=True, help="A listening socket, inherited from `archiver up`.")] = None,
 ) -> None:
-    """Run the embedded search server alone. It speaks Meilisearch's HTTP API; MEILI_MASTER_KEY is its key."""
-    from archiver.search.embedded.server import serve
+    """Run only the embedded search server. It implements Meilisearch's HTTP API; its key is MEILI_MASTER_KEY."""
+    from archiver.search_server.server import serve
 
-    # started by `archiver up`, it is given all that it needs, and has no business with what .env says of the other parts
+    # `archiver up` passes everything it needs: it must not read the other parts' secrets from .env
     settings = load_settings() if fd is None else load_settings(env_file=Path(os.devnull))
     folder = DataFolder(settings.archiver_data)
     folder.prepare()
     set_up_logs("search", settings.log_level, folder.logs)
-    given = settings.meili_master_key
-    key = given.get_secret_value() if given else SecretFolder(folder.path).password("meili-master.key")
+    configured = settings.meili_master_key
+    key = configured.get_secret_value() if configured else SecretFolder(folder.path).password("meili-master.key")
     serve(folder.search, key, host, port, inherited=fd, ready=notify_ready)

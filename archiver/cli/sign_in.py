@@ -1,4 +1,4 @@
-"""Signing in at a provider from the command line: in a browser on this machine, or on another one by copy and paste."""
+"""Signs in at a provider from the command line: in a browser on this machine, or by copy and paste from another one."""
 
 from __future__ import annotations
 
@@ -20,58 +20,60 @@ _TIMEOUT_SECONDS = 600.0
 _THANKS = b"<!doctype html><title>Archiver</title><p>Thank you. You can close this page and go back to the command line.</p>"
 
 
-class How(StrEnum):
+class SignInMethod(StrEnum):
     BROWSER = "browser"
     PASTE = "paste"
     DEVICE = "device"
 
 
-Ask = Callable[[Any], dict[str, str]]
+SignInStep = Callable[[Any], dict[str, str]]
 
 
-def asker(how: How) -> Ask:
-    """What lets somebody sign in (connectors.sign_in.SignIn) and gives the secrets that came of it."""
-    return {How.BROWSER: _in_browser, How.PASTE: _by_paste, How.DEVICE: _on_device}[how]
+def sign_in_with(method: SignInMethod) -> SignInStep:
+    """The function that takes a connectors.sign_in.SignIn through the sign-in and returns the resulting secrets."""
+    return {SignInMethod.BROWSER: _in_browser, SignInMethod.PASTE: _by_paste, SignInMethod.DEVICE: _on_device}[method]
 
 
 def _in_browser(attempt: Any) -> dict[str, str]:
-    """The browser comes back to a port of ours that only this machine can reach."""
-    with _Answer() as answer:
-        address = attempt.in_browser(f"http://localhost:{answer.server_port}")
-        messages.print(f"Sign in here (or use --by paste on a machine without a browser):\n\n{address}\n", markup=False)
+    """The provider redirects the browser to a port that only this machine can reach."""
+    with _CallbackServer() as callback:
+        address = attempt.start_in_browser(f"http://localhost:{callback.server_port}")
+        messages.print(
+            f"Sign in at this address (or use --by paste on a machine without a browser):\n\n{address}\n", markup=False
+        )
         webbrowser.open(address)
-        return dict(attempt.answered(answer.wait()))
+        return dict(attempt.complete_in_browser(callback.wait()))
 
 
 def _by_paste(attempt: Any) -> dict[str, str]:
-    """Nothing listens at that port: the page does not load, and its address is the answer."""
-    address = attempt.in_browser(f"http://localhost:{_PASTE_PORT}")
+    """Nothing listens on that port: the page fails to load, and its address contains the answer."""
+    address = attempt.start_in_browser(f"http://localhost:{_PASTE_PORT}")
     messages.print(
-        f"Open this address in any browser and sign in:\n\n{address}\n\nYou end at a page that can't be loaded. Copy its whole"
-        " address (it begins with http://localhost) and paste it here.",
+        f"Open this address in any browser and sign in:\n\n{address}\n\nAfterwards the browser shows a page that can't be"
+        " loaded. Copy its whole address, which begins with http://localhost, and paste it here.",
         markup=False,
     )
-    given = typer.prompt("address", err=True, hide_input=True) if sys.stdin.isatty() else sys.stdin.readline()
-    return dict(attempt.answered(_query(given.strip())))
+    pasted = typer.prompt("address", err=True, hide_input=True) if sys.stdin.isatty() else sys.stdin.readline()
+    return dict(attempt.complete_in_browser(_query(pasted.strip())))
 
 
 def _on_device(attempt: Any) -> dict[str, str]:
-    if not hasattr(attempt, "on_device"):
-        raise UsageError("this provider takes no codes from other devices: use --by browser or --by paste")
-    address, code = attempt.on_device()
+    if not hasattr(attempt, "start_on_device"):
+        raise UsageError("this provider does not support --by device: use --by browser or --by paste")
+    address, code = attempt.start_on_device()
     messages.print(f"Open {address} on any device, enter the code {code} and sign in.", markup=False)
-    return dict(attempt.entered())
+    return dict(attempt.complete_on_device())
 
 
 def _query(address: str) -> dict[str, str]:
     found = dict(parse_qsl(urlsplit(address).query))
     if not found:
-        raise UsageError("this is not the address of the page: it begins with http://localhost and has `code=` in it")
+        raise UsageError("that is not the address of the page: expected http://localhost… with `code=` in it")
     return found
 
 
-class _Answer(HTTPServer):
-    """Waits for the one request that brings an answer; a browser asks for other things, too."""
+class _CallbackServer(HTTPServer):
+    """Waits for the provider's redirect, and ignores other requests of the browser (favicon.ico)."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
@@ -83,7 +85,7 @@ class _Answer(HTTPServer):
         while not self.query and not self.timed_out:
             self.handle_request()
         if not self.query:
-            raise UsageError(f"nobody signed in within {_TIMEOUT_SECONDS / 60:.0f} minutes")
+            raise UsageError(f"no sign-in within {_TIMEOUT_SECONDS / 60:.0f} minutes: run the command again")
         return self.query
 
     def handle_timeout(self) -> None:
@@ -91,7 +93,7 @@ class _Answer(HTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    server: _Answer
+    server: _CallbackServer
 
     def do_GET(self) -> None:
         found = dict(parse_qsl(urlsplit(self.path).query))

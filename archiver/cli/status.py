@@ -1,4 +1,4 @@
-"""`archiver status`: how it stands."""
+"""`archiver status`: what runs, and what is in the archive."""
 
 from __future__ import annotations
 
@@ -13,43 +13,44 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from archiver.cli.connection import connected_if_running
+from archiver.cli.connection import connect_if_running
 from archiver.cli.output import Json, console, print_json
 from archiver.config import Settings, load_settings
 from archiver.errors import ArchiverError
-from archiver.stack.control import ask_status
-from archiver.stack.folder import DataFolder
+from archiver.quantity import quantity
+from archiver.supervisor.control import ask_status
+from archiver.supervisor.folder import DataFolder
 
 _EVERY_SECONDS = 2.0
 
 
 def status(
     json: Json = False,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it again every two seconds until Ctrl-C.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh every two seconds until Ctrl-C.")] = False,
 ) -> None:
-    """Show what runs, whether it answers, and what is in the archive. Starts nothing.
+    """Show what runs, whether it responds, and what is in the archive. Starts nothing.
 
-    Ends with 1 if something that should answer does not.
+    Exits with 1 if a part does not respond.
     """
     settings = load_settings()
     if not watch:
-        found = _look(settings)
+        found = _collect(settings)
         print_json(found) if json else console.print(_page(found))
         raise typer.Exit(0 if found["ready"] else 1)
     with Live(console=console, auto_refresh=False) as live:
         try:
             while True:
-                live.update(_page(_look(settings)), refresh=True)
+                live.update(_page(_collect(settings)), refresh=True)
                 time.sleep(_EVERY_SECONDS)
         except KeyboardInterrupt:
             return
 
 
-def _look(settings: Settings) -> dict[str, Any]:
-    from archiver.services.health import check_parts
+def _collect(settings: Settings) -> dict[str, Any]:
+    from archiver.maintenance.health import check_parts
 
     stack = ask_status(DataFolder(settings.archiver_data)) if settings.embedded else None
-    with connected_if_running(settings) as found:
+    with connect_if_running(settings) as found:
         parts = check_parts(found)
         answer: dict[str, Any] = {
             "data": str(settings.archiver_data),
@@ -62,28 +63,28 @@ def _look(settings: Settings) -> dict[str, Any]:
 
 
 def _archive_figures(settings: Settings, ok: set[str]) -> dict[str, Any]:
-    """What could be counted; a part that does not answer is named elsewhere already."""
+    """Empty if Postgres does not respond, which the table of parts shows."""
     from sqlalchemy.exc import DBAPIError
 
-    from archiver.db import make_engine
-    from archiver.services import runs
-    from archiver.services.overview import count_rows
+    from archiver.db.engine import make_engine
+    from archiver.maintenance.status import count_rows
+    from archiver.sources import runs
 
     if "postgres" not in ok or settings.database_url is None:
         return {"archive": None, "running": []}
     engine = make_engine(settings.database_url.get_secret_value(), "status", pool_size=1)
     try:
         with engine.connect() as connection:
-            running = [asdict(one) for one in runs.running(connection)]
+            running = [asdict(session) for session in runs.running(connection)]
         return {"archive": asdict(count_rows(engine)), "running": running}
     except DBAPIError as error:
-        raise ArchiverError("the database has not the schema of this version: run `archiver migrate`") from error
+        raise ArchiverError("the database schema does not match this version: run `archiver migrate`") from error
     finally:
         engine.dispose()
 
 
 def _job_counts(settings: Settings, ok: set[str]) -> dict[str, dict[str, int]] | None:
-    from archiver.services.overview import count_jobs
+    from archiver.maintenance.status import count_jobs
 
     return count_jobs(settings.redis_url.get_secret_value()) if "redis" in ok and settings.redis_url is not None else None
 
@@ -93,12 +94,12 @@ def _page(found: dict[str, Any]) -> Group:
     lines: list[Any] = []
     if stack is not None:
         lines += [
-            Text(f"running since pid {stack['pid']} started it, on {found['data']}", style="dim"),
+            Text(f"running on {found['data']}, started by pid {stack['pid']}", style="dim"),
             _stack_table(stack),
             "",
         ]
     elif not any(part["ok"] for part in found["parts"]):
-        return Group(Text(f"Nothing runs on {found['data']}. `archiver up` starts it."))
+        return Group(Text(f"Nothing runs on {found['data']}. `archiver up` starts everything."))
     lines.append(_health_table(found["parts"]))
     if found["archive"] is not None:
         lines += ["", _archive_line(found["archive"])]
@@ -117,17 +118,19 @@ def _running_table(running: list[dict[str, Any]]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
     for heading in ("syncing", "", "archived", "per s", "mailboxes", "failed", "left"):
         table.add_column(heading, justify="left" if heading in ("syncing", "") else "right")
-    for one in running:
-        done, total = (one["seen"], one["total"]) if one["total"] else (one["ended_mailboxes"], one["mailboxes"])
-        rate = one["archived"] / one["seconds"] if one["seconds"] else 0.0
-        left = one["seconds"] * (total - done) / done if done and total else None
+    for session in running:
+        done, total = (
+            (session["seen"], session["total"]) if session["total"] else (session["ended_mailboxes"], session["mailboxes"])
+        )
+        rate = session["archived"] / session["seconds"] if session["seconds"] else 0.0
+        left = session["seconds"] * (total - done) / done if done and total else None
         table.add_row(
-            one["source"],
+            session["source"],
             ProgressBar(total=total or 1, completed=min(done, total or 1), width=24),
-            f"{one['archived']:,}",
+            f"{session['archived']:,}",
             f"{rate:,.0f}",
-            f"{one['ended_mailboxes']:,}/{one['mailboxes']:,}",
-            f"{one['failed']:,}",
+            f"{session['ended_mailboxes']:,}/{session['mailboxes']:,}",
+            f"{session['failed']:,}",
             f"{left:,.0f} s" if left is not None else "",
         )
     return table
@@ -152,8 +155,8 @@ def _stack_table(stack: dict[str, Any]) -> Table:
 
 def _health_table(parts: list[dict[str, Any]]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("part", "answers", "in ms", "what"):
-        table.add_column(heading, justify="right" if heading == "in ms" else "left")
+    for heading in ("part", "responds", "ms", "detail"):
+        table.add_column(heading, justify="right" if heading == "ms" else "left")
     for part in parts:
         answer = Text("yes", style="green") if part["ok"] else Text("no", style="red")
         table.add_row(part["part"], answer, f"{part['seconds'] * 1000:.0f}", part["detail"])
@@ -162,8 +165,8 @@ def _health_table(parts: list[dict[str, Any]]) -> Table:
 
 def _archive_line(archive: dict[str, int]) -> Text:
     return Text(
-        f"archive   {archive['messages']:,} messages, {archive['bytes'] / 1e9:,.2f} GB; sources: {archive['sources']:,}; "
-        f"mailboxes: {archive['mailboxes']:,}{_gone(archive)}; "
+        f"archive   {quantity(archive['messages'], 'message')}, {archive['bytes'] / 1e9:,.2f} GB; "
+        f"sources: {archive['sources']:,}; mailboxes: {archive['mailboxes']:,}{_gone(archive)}; "
         f"{archive['not_indexed']:,} not searchable yet{_lag(archive)}; dead letters: {archive['dead_letters']:,}"
     )
 

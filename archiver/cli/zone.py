@@ -1,4 +1,4 @@
-"""The time zone of whoever types a command: that of TZ, or of this machine."""
+"""The time zone of the command line: TZ, or else that of this machine."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _LINK = Path("/etc/localtime")
 
 
 def local_zone() -> tzinfo:
-    given = os.environ.get("TZ", "").lstrip(":")
-    if not given:
-        _, _, given = str(_LINK.resolve()).partition("zoneinfo/")
+    name = os.environ.get("TZ", "").lstrip(":")
+    if not name:
+        _, _, name = str(_LINK.resolve()).partition("zoneinfo/")
     try:
-        return named_zone(given) if given else UTC
+        return named_zone(name) if name else UTC
     except UsageError:
         return UTC
 
@@ -27,4 +27,4 @@ def named_zone(name: str) -> tzinfo:
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise UsageError(f"there is no time zone {name!r}; names look like Europe/Berlin") from None
+        raise UsageError(f"unknown time zone {name!r}; expected a name such as Europe/Berlin") from None

@@ -4,7 +4,6 @@ with Extractor(processes=2) as extractor:
     extraction = extractor.extract(data, name="invoice.pdf", declared_type="application/pdf")
 """
 
-from archiver.extract.extraction import EXTRACTOR_VERSION, Extraction, Page, Picture, State
-from archiver.extract.extractor import Extractor
+from archiver.extract.extraction import EXTRACTOR_VERSION, Extraction, ExtractionState, Picture, TextPage
 
-__all__ = ["EXTRACTOR_VERSION", "Extraction", "Extractor", "Page", "Picture", "State"]
+__all__ = ["EXTRACTOR_VERSION", "Extraction", "ExtractionState", "Picture", "TextPage"]

@@ -15,15 +15,17 @@ import py7zr
 from py7zr.exceptions import ArchiveError, PasswordRequired
 
 from archiver.extract import limits
-from archiver.extract.extraction import Refused, State
-from archiver.mail.budget import Budget as DecodingBudget
+from archiver.extract.extraction import ExtractionRefused, ExtractionState
+from archiver.mail.budget import DecodeBudget as DecodingBudget
 from archiver.mail.message import Message, read_message
 
 ARCHIVES = frozenset({"zip", "tar", "7z", "gzip", "bzip2", "xz"})
+PACKAGES = frozenset({"docx", "xlsx", "pptx"})
+"""Documents that may hold others."""
 
 
 @dataclass(slots=True)
-class Budget:
+class UnpackBudget:
     """What may still be unpacked, over all levels."""
 
     bytes_left: int = limits.ARCHIVE_BYTES
@@ -33,9 +35,9 @@ class Budget:
         self.bytes_left -= size
         self.files_left -= 1
         if self.bytes_left < 0:
-            raise Refused(State.TOO_LARGE, "unpacks to more than the limit")
+            raise ExtractionRefused(ExtractionState.TOO_LARGE, "unpacks to more than the limit")
         if self.files_left < 0:
-            raise Refused(State.TOO_LARGE, "holds more files than the limit")
+            raise ExtractionRefused(ExtractionState.TOO_LARGE, "holds more files than the limit")
 
     def read(self, source: IO[bytes]) -> bytes:
         """Reads a stream without trusting what its archive says about its size."""
@@ -54,7 +56,7 @@ _OPENERS: dict[str, Callable[[BytesIO], IO[bytes]]] = {
 }
 
 
-def unpack(kind: str, data: bytes, name: str, budget: Budget) -> Iterator[File]:
+def unpack(kind: str, data: bytes, name: str, budget: UnpackBudget) -> Iterator[File]:
     if kind == "zip":
         return _zip(data, budget)
     if kind == "7z":
@@ -64,21 +66,26 @@ def unpack(kind: str, data: bytes, name: str, budget: Budget) -> Iterator[File]:
     return _compressed(kind, data, name, budget)
 
 
-def _zip(data: bytes, budget: Budget) -> Iterator[File]:
+def embedded_files(data: bytes, budget: UnpackBudget) -> Iterator[File]:
+    """Documents inside a document of Office."""
+    return _zip(data, budget, "/embeddings/")
+
+
+def _zip(data: bytes, budget: UnpackBudget, folder: str = "") -> Iterator[File]:
     try:
         with zipfile.ZipFile(BytesIO(data)) as archive:
             for entry in archive.infolist():
-                if entry.is_dir():
+                if entry.is_dir() or folder not in entry.filename:
                     continue
                 if entry.flag_bits & 1:
-                    raise Refused(State.ENCRYPTED, "needs a password")
+                    raise ExtractionRefused(ExtractionState.ENCRYPTED, "needs a password")
                 with archive.open(entry) as source:
                     yield entry.filename, budget.read(source)
     except (zipfile.BadZipFile, NotImplementedError, *_DAMAGED) as error:
-        raise Refused(State.BROKEN, f"zip: {error}") from error
+        raise ExtractionRefused(ExtractionState.BROKEN, f"zip: {error}") from error
 
 
-def _tar(data: bytes, budget: Budget) -> Iterator[File]:
+def _tar(data: bytes, budget: UnpackBudget) -> Iterator[File]:
     try:
         with tarfile.open(fileobj=BytesIO(data), mode="r:") as archive:
             for entry in archive:
@@ -86,14 +93,14 @@ def _tar(data: bytes, budget: Budget) -> Iterator[File]:
                 if source is not None:
                     yield entry.name, budget.read(source)
     except (tarfile.TarError, *_DAMAGED) as error:
-        raise Refused(State.BROKEN, f"tar: {error}") from error
+        raise ExtractionRefused(ExtractionState.BROKEN, f"tar: {error}") from error
 
 
-def _seven_zip(data: bytes, budget: Budget) -> Iterator[File]:
+def _seven_zip(data: bytes, budget: UnpackBudget) -> Iterator[File]:
     try:
         with py7zr.SevenZipFile(BytesIO(data)) as archive:
             if archive.needs_password():
-                raise Refused(State.ENCRYPTED, "needs a password")
+                raise ExtractionRefused(ExtractionState.ENCRYPTED, "needs a password")
             entries = [entry for entry in archive.list() if not entry.is_directory]
             for entry in entries:
                 budget.take(entry.uncompressed)
@@ -104,12 +111,12 @@ def _seven_zip(data: bytes, budget: Budget) -> Iterator[File]:
                 if content is not None:
                     yield entry.filename, content.read()
     except PasswordRequired as error:
-        raise Refused(State.ENCRYPTED, "needs a password") from error
+        raise ExtractionRefused(ExtractionState.ENCRYPTED, "needs a password") from error
     except (ArchiveError, *_DAMAGED) as error:
-        raise Refused(State.BROKEN, f"7z: {error}") from error
+        raise ExtractionRefused(ExtractionState.BROKEN, f"7z: {error}") from error
 
 
-def _compressed(kind: str, data: bytes, name: str, budget: Budget) -> Iterator[File]:
+def _compressed(kind: str, data: bytes, name: str, budget: UnpackBudget) -> Iterator[File]:
     inner = name.rpartition("/")[2]
     for suffix, replacement in ((".tgz", ".tar"), (".gz", ""), (".bz2", ""), (".xz", "")):
         if inner.lower().endswith(suffix):
@@ -119,10 +126,10 @@ def _compressed(kind: str, data: bytes, name: str, budget: Budget) -> Iterator[F
         with _OPENERS[kind](BytesIO(data)) as source:
             yield inner, budget.read(source)
     except (OSError, *_DAMAGED) as error:
-        raise Refused(State.BROKEN, f"{kind}: {error}") from error
+        raise ExtractionRefused(ExtractionState.BROKEN, f"{kind}: {error}") from error
 
 
-def open_mail(data: bytes, budget: Budget) -> tuple[Message, Iterator[File]]:
+def open_mail(data: bytes, budget: UnpackBudget) -> tuple[Message, Iterator[File]]:
     """A message and its files; the messages inside it are part of its text already."""
     decoding = DecodingBudget.of(len(data))
     decoding.left = min(decoding.left, budget.bytes_left)

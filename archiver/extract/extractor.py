@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from archiver.extract import limits
-from archiver.extract.extraction import Extraction, Page, Picture, State
+from archiver.extract.extraction import Extraction, ExtractionState, Picture, TextPage
 from archiver.extract.pool import ChildFailed, Children
 from archiver.extract.process import Piece
 
@@ -17,9 +17,10 @@ from archiver.extract.process import Piece
 class Extractor:
     """Extracts text in child processes. Any number of threads may call it; each waits for a free child."""
 
-    def __init__(self, processes: int = 2, *, ocr: bool = False, seconds: float = limits.SECONDS) -> None:
-        self._ocr = ocr
-        self.children = Children("archiver.extract.child", processes, seconds, programs=ocr)
+    def __init__(self, processes: int = 2, *, ocr_languages: str = "", seconds: float = limits.SECONDS) -> None:
+        """`ocr_languages`, as tesseract names them (`eng+deu`): pictures are read, too."""
+        self._languages = ocr_languages
+        self.children = Children("archiver.extract.child", processes, seconds, programs=bool(ocr_languages))
 
     def __enter__(self) -> Extractor:
         return self
@@ -27,23 +28,32 @@ class Extractor:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
-    def extract(self, data: Piece, name: str = "", declared_type: str = "", *, seconds: float = math.inf) -> Extraction:
-        """The text of a file, within `seconds` if that is less than a file may take anyway.
+    def extract(
+        self,
+        data: Piece,
+        name: str = "",
+        declared_type: str = "",
+        *,
+        seconds: float = math.inf,
+        tick: Callable[[], None] = lambda: None,
+    ) -> Extraction:
+        """The text of a file, within `seconds` if that is less than a file may take anyway. `tick` is called every few seconds.
 
         Never raises for what is in the file; OSError if there is no process to be had.
         """
         size = data.stat().st_size if isinstance(data, Path) else len(data)
         if size == 0:
-            return Extraction(State.EMPTY, "no bytes")
+            return Extraction(ExtractionState.EMPTY, "no bytes")
         if size > limits.INPUT_BYTES:
-            return Extraction(State.TOO_LARGE, f"{size} bytes, more than the limit of {limits.INPUT_BYTES}")
+            return Extraction(ExtractionState.TOO_LARGE, f"{size} bytes, more than the limit of {limits.INPUT_BYTES}")
         try:
-            found, _ = self.children.ask("extract", [data], seconds=seconds, name=name, type=declared_type, ocr=self._ocr)
+            with self.children.talk(tick=tick, seconds=seconds) as talk:
+                found, _ = talk.ask("extract", [data], name=name, type=declared_type, languages=self._languages)
             return _extraction(found)
         except ChildFailed as failed:
             return Extraction(_state(failed), str(failed))
         except (ValueError, KeyError, TypeError):
-            return Extraction(State.BROKEN, "the reader's answer makes no sense")
+            return Extraction(ExtractionState.BROKEN, "the reader's answer makes no sense")
 
     def draw(self, data: bytes, page: int, wait: float | None = None) -> Picture:
         """A page of a PDF, counted from 1, as PNG; page 0 for the number of pages alone. Never raises for what is in it.
@@ -57,7 +67,7 @@ class Extractor:
         except ChildFailed as failed:
             return Picture(_state(failed), str(failed))
         except (ValueError, KeyError, TypeError, IndexError):
-            return Picture(State.BROKEN, "the reader's answer makes no sense")
+            return Picture(ExtractionState.BROKEN, "the reader's answer makes no sense")
 
     def close(self) -> None:
         """Ends all children at once, also those at work: their callers see a broken file."""
@@ -65,15 +75,16 @@ class Extractor:
 
 
 def _extraction(found: dict[str, Any]) -> Extraction:
-    pages = tuple(Page(int(number), str(text), str(file)) for number, text, file in found["pages"])
-    return Extraction(State(found["state"]), str(found["reason"]), pages, str(found["kind"]))
+    pages = tuple(TextPage(int(number), str(text), str(file)) for number, text, file in found["pages"])
+    state, reason, kind = ExtractionState(found["state"]), str(found["reason"]), str(found["kind"])
+    return Extraction(state, reason, pages, kind, bool(found["needs_ocr"]))
 
 
 def _picture(found: dict[str, Any], pieces: Sequence[bytes]) -> Picture:
-    return Picture(State(found["state"]), str(found["reason"]), int(found["pages"]), pieces[0])
+    return Picture(ExtractionState(found["state"]), str(found["reason"]), int(found["pages"]), pieces[0])
 
 
-def _state(failed: ChildFailed) -> State:
+def _state(failed: ChildFailed) -> ExtractionState:
     if failed.is_late:
-        return State.TIMEOUT
-    return State.TOO_LARGE if failed.is_too_large else State.BROKEN
+        return ExtractionState.TIMEOUT
+    return ExtractionState.TOO_LARGE if failed.is_too_large else ExtractionState.BROKEN

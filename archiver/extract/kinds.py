@@ -4,6 +4,8 @@ import re
 import zipfile
 from io import BytesIO
 
+from archiver.extract.compound import CompoundFile, NotCompound
+
 _MAGIC: tuple[tuple[int, bytes, str], ...] = (
     (0, b"\x89PNG\r\n\x1a\n", "image"),
     (0, b"\xff\xd8\xff", "image"),
@@ -30,7 +32,9 @@ _MAGIC: tuple[tuple[int, bytes, str], ...] = (
     (0, b"!BDN", "pst"),
 )
 _OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
-# Streams of an OLE file (MS-CFB): names are UTF-16 in its directory.
+# Before version 5, an Excel file is nothing but its records (BIFF), and the first one says so.
+_BIFF = (b"\x09\x00\x04\x00", b"\x09\x02\x06\x00", b"\x09\x04\x06\x00", b"\x09\x08\x08\x00", b"\x09\x08\x10\x00")
+# Streams of an OLE file (MS-CFB).
 _OLE_STREAMS: tuple[tuple[str, str], ...] = (
     ("EncryptedPackage", "encrypted"),
     ("__properties_version1.0", "msg"),
@@ -50,6 +54,25 @@ _MAIL_FIELD = re.compile(
     rb"(?im)^(?:received|return-path|from|to|subject|date|message-id|mime-version|delivered-to|x-[a-z-]+|content-type):"
 )
 _CONTROLS = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
+_TEXT_NAMES = (
+    ".txt",
+    ".log",
+    ".md",
+    ".csv",
+    ".tsv",
+    ".ini",
+    ".conf",
+    ".cfg",
+    ".sql",
+    ".json",
+    ".yaml",
+    ".yml",
+    ".diff",
+    ".patch",
+)
+_CERTAIN_BYTES = 256
+"""This many random bytes contain a control character: a file without one is text, whatever its charset."""
+_CONTROL_SHARE = 0.02  # of a text that has a few: backspaces, zeros, marks of a printer
 
 
 def detect_kind(data: bytes, name: str = "", declared_type: str = "") -> str:
@@ -62,6 +85,8 @@ def detect_kind(data: bytes, name: str = "", declared_type: str = "") -> str:
         return _zip_kind(data)
     if data.startswith(_OLE):
         return _ole_kind(data)
+    if data.startswith(_BIFF):
+        return "xls"
     if data[:6].lower().lstrip().startswith(b"{\\rtf"):
         return "rtf"
     if b"%PDF-" in data[:1024]:  # readers accept rubbish before it (ISO 32000, annex H)
@@ -93,18 +118,54 @@ def _zip_kind(data: bytes) -> str:
 
 
 def _ole_kind(data: bytes) -> str:
+    """By the streams of the document itself: one inside it has its own, further down."""
+    try:
+        names = CompoundFile(data).names
+    except NotCompound:
+        names = {}
     for stream, kind in _OLE_STREAMS:
+        if stream.casefold() in names:
+            return kind
+    for stream, kind in () if names else _OLE_STREAMS:
         if stream.encode("utf-16-le") in data:
             return kind
     return "ole"
 
 
+def wide_codec(data: bytes) -> str:
+    """Of UTF-16 without a byte order mark: every other byte is zero where text is mostly Latin. Empty for all else."""
+    head = data[:4096]
+    if len(head) < 4 or head.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return ""
+    even, odd = head[0::2].count(0) * 2 / len(head), head[1::2].count(0) * 2 / len(head)
+    return "utf-16-le" if odd > 0.7 and even < 0.05 else "utf-16-be" if even > 0.7 and odd < 0.05 else ""
+
+
+def _is_text(head: bytes, name: str, declared_type: str) -> bool:
+    says_text = name.lower().endswith(_TEXT_NAMES) or declared_type.startswith("text/")
+    sample = head[:8192]
+    controls = len(_CONTROLS.findall(sample))
+    if controls:
+        return says_text and controls <= len(sample) * _CONTROL_SHARE
+    if says_text or len(head) >= _CERTAIN_BYTES or head.isascii():
+        return True
+    try:
+        head.decode()
+    except UnicodeDecodeError as error:
+        # Eight-bit text in some charset, or something binary that happens to have no control characters
+        return error.start >= len(head) - 3 or len(re.findall(rb"[\x80-\xff]", head)) < len(head) * 0.9
+    return True
+
+
 def _text_kind(data: bytes, name: str, declared_type: str) -> str:
+    if not data.strip():
+        return "text" if data else ""
     head = data[:65536]
-    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
-        head = head.decode("utf-16", "replace").encode()
-    elif _CONTROLS.search(head[:8192]) or (not data.strip()):
-        return "text" if data and not data.strip() else ""
+    codec = "utf-16" if head.startswith((b"\xff\xfe", b"\xfe\xff")) else wide_codec(head)
+    if codec:
+        head = head.decode(codec, "replace").encode()
+    if (not codec or _CONTROLS.search(head)) and not _is_text(head, name, declared_type):
+        return ""
     start = head[:4096].lstrip(b"\xef\xbb\xbf \t\r\n")
     if start[:15].upper() == b"BEGIN:VCALENDAR":
         return "calendar"
@@ -120,5 +181,4 @@ def _text_kind(data: bytes, name: str, declared_type: str) -> str:
         return "csv"
     if name.lower().endswith((".htm", ".html")) and b"<" in start:
         return "html"
-    # Eight-bit text in some charset, or something binary that happens to have no control characters
-    return "text" if head.isascii() or len(re.findall(rb"[\x80-\xff]", head)) < len(head) * 0.9 else ""
+    return "text"

@@ -15,6 +15,8 @@ ARCHIVE_DEPTH: Final = 5
 DOCUMENT_BYTES: Final = 400 << 20  # unpacked size of one office document
 
 OCR_PAGES: Final = 50
+OCR_SECONDS: Final = 300.0  # for one file: a page takes a few seconds
+OCR_IMAGE_BYTES: Final = 10 << 10  # smaller pictures are signs, rules and logos
 OCR_PIXELS: Final = 40_000_000
 
 PICTURE_WIDTH: Final = 1_240

@@ -1,17 +1,19 @@
-"""Text in pictures, by `tesseract` where it is installed. Slow, so only when asked for."""
+"""Text in pictures, by `tesseract` where it is installed. Slow: after everything else, and only where it is switched on."""
 
 import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
-from functools import cache
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache
 from pathlib import Path
 
 import pypdfium2
 
 from archiver.extract import limits
-from archiver.extract.extraction import Page, Refused, State
+from archiver.extract.extraction import ExtractionRefused, ExtractionState, TextPage
 
 _DPI = 200
 _POINTS_PER_INCH = 72
@@ -22,25 +24,65 @@ def is_available() -> bool:
     return shutil.which("tesseract") is not None
 
 
-def read_image(data: bytes) -> Iterator[Page]:
-    with tempfile.TemporaryDirectory(prefix="archiver-ocr-") as folder:
-        path = Path(folder) / "image"
-        path.write_bytes(data)
-        yield Page(0, _recognise(path))
+@lru_cache(maxsize=1)
+def installed_languages() -> tuple[str, ...]:
+    """As `tesseract --list-langs` names them; none if it is not installed."""
+    if not is_available():
+        return ()
+    listed = subprocess.run(["tesseract", "--list-langs"], capture_output=True, check=False, timeout=10)
+    _, *names = (listed.stdout or listed.stderr).decode("utf-8", "replace").splitlines() or [""]
+    return tuple(name.strip() for name in names if name.strip())
 
 
-def read_scanned_pdf(data: bytes) -> Iterator[Page]:
-    with tempfile.TemporaryDirectory(prefix="archiver-ocr-") as folder, pypdfium2.PdfDocument(data) as document:
-        for number in range(min(len(document), limits.OCR_PAGES)):
-            page = document[number]
-            width, height = page.get_size()
-            scale = _DPI / _POINTS_PER_INCH
-            if width * height * scale * scale > limits.OCR_PIXELS:
-                scale = (limits.OCR_PIXELS / (width * height)) ** 0.5
-            path = Path(folder) / "page.ppm"
-            _write_ppm(page.render(scale=scale, rev_byteorder=True), path)
-            page.close()
-            yield Page(number + 1, _recognise(path))
+@dataclass(frozen=True, slots=True)
+class Ocr:
+    """Reads pictures until `deadline` (of the monotonic clock); what was read by then is given."""
+
+    languages: str
+    deadline: float
+
+    def read_image(self, data: bytes) -> Iterator[TextPage]:
+        with tempfile.TemporaryDirectory(prefix="archiver-ocr-") as folder:
+            path = Path(folder) / "image"
+            path.write_bytes(data)
+            yield TextPage(0, self._recognise(path))
+
+    def read_pages(self, data: bytes, numbers: Sequence[int]) -> Iterator[TextPage]:
+        """Pages of a PDF, counted from 1."""
+        with tempfile.TemporaryDirectory(prefix="archiver-ocr-") as folder, pypdfium2.PdfDocument(data) as document:
+            for done, number in enumerate(numbers):
+                if done >= limits.OCR_PAGES or time.monotonic() > self.deadline:
+                    reason = f"{len(numbers) - done} of {len(numbers)} pages that are pictures were not read: too many"
+                    raise ExtractionRefused(ExtractionState.OK, reason)
+                path = Path(folder) / "page.ppm"
+                _draw(document[number - 1], path)
+                yield TextPage(number, self._recognise(path))
+
+    def _recognise(self, path: Path) -> str:
+        # One thread each: with more, tesseract is several times slower.
+        try:
+            result = subprocess.run(
+                ["tesseract", str(path), "-", "-l", self.languages],
+                capture_output=True,
+                check=False,
+                env={**os.environ, "OMP_THREAD_LIMIT": "1"},
+                timeout=max(1.0, self.deadline - time.monotonic()),
+            )
+        except subprocess.TimeoutExpired as late:
+            raise ExtractionRefused(ExtractionState.TIMEOUT, "OCR took too long") from late
+        if result.returncode != 0:
+            message = result.stderr.decode("utf-8", "replace").strip().splitlines()
+            raise ExtractionRefused(ExtractionState.BROKEN, f"tesseract: {message[-1] if message else result.returncode}")
+        return result.stdout.decode("utf-8", "replace").strip()
+
+
+def _draw(page: pypdfium2.PdfPage, path: Path) -> None:
+    width, height = page.get_size()
+    scale = _DPI / _POINTS_PER_INCH
+    if width * height * scale * scale > limits.OCR_PIXELS:
+        scale = (limits.OCR_PIXELS / (width * height)) ** 0.5
+    _write_ppm(page.render(scale=scale, rev_byteorder=True), path)
+    page.close()
 
 
 def _write_ppm(bitmap: pypdfium2.PdfBitmap, path: Path) -> None:
@@ -59,17 +101,3 @@ def _rgb(line: bytes, channels: int) -> bytes:
     for colour in range(3):
         rgb[colour::3] = line[min(colour, channels - 1) :: channels]
     return bytes(rgb)
-
-
-def _recognise(path: Path) -> str:
-    # One thread each: with more, tesseract is several times slower.
-    result = subprocess.run(
-        ["tesseract", str(path), "-"],
-        capture_output=True,
-        check=False,
-        env={**os.environ, "OMP_THREAD_LIMIT": "1"},
-    )
-    if result.returncode != 0:
-        message = result.stderr.decode("utf-8", "replace").strip().splitlines()
-        raise Refused(State.BROKEN, f"tesseract: {message[-1] if message else result.returncode}")
-    return result.stdout.decode("utf-8", "replace").strip()

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from archiver.extract import limits
-from archiver.extract.extraction import Extraction, State
+from archiver.extract.extraction import Extraction, ExtractionState
 
 
 @dataclass(slots=True)
@@ -23,7 +23,7 @@ class Patience:
         """
         if self.spent >= 2 * limits.MESSAGE_SECONDS:
             return Extraction(
-                State.TIMEOUT, f"the attachments of its message took more than {2 * limits.MESSAGE_SECONDS:g} seconds"
+                ExtractionState.TIMEOUT, f"the attachments of its message took more than {2 * limits.MESSAGE_SECONDS:g} seconds"
             )
         started = self.clock()
         try:

@@ -61,7 +61,7 @@ class ChildProcess:
         scratch = [self._scratch.name] if self._scratch is not None else []
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "archiver.extract.serving", module, str(watched), *scratch],
+                [sys.executable, "-P", "-m", "archiver.extract.serving", module, str(watched), *scratch],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._stderr,

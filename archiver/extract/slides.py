@@ -1,43 +1,27 @@
-"""Presentations, slide by slide, straight from their XML: PowerPoint (OOXML) and OpenDocument.
+"""Presentations, slide by slide: PowerPoint (OOXML). Their parts are found by regular expressions, which need no entities."""
 
-Regular expressions and no XML parser: slides need nothing more, and there are no entities that could be expanded.
-"""
-
-import html
 import posixpath
 import re
 import zipfile
 from collections.abc import Iterator
 
-from archiver.extract import limits
-from archiver.extract.extraction import Page
+from archiver.extract.extraction import TextPage
+from archiver.extract.office import drawing_text, read_part
 
 _RELATION = re.compile(r"<Relationship\b[^<>]*>")
 _ATTRIBUTE = re.compile(r"\b(Id|Type|Target)=\"([^\"]*)\"")
 _SLIDE_ID = re.compile(r"<p:sldId\b[^<>]*\br:id=\"([^\"]+)\"")
-_PARAGRAPH_END = re.compile(r"</a:p>|<a:br\b[^<>]*>")
-_RUN = re.compile(r"<a:t(?:\s[^<>]*)?>([^<]*)</a:t>")
 _SLIDE_NUMBER = re.compile(r"ppt/slides/slide(\d+)\.xml\Z")
-_ODP_PAGE = re.compile(r"<draw:page\b")
-_ODP_BREAK = re.compile(r"</text:(?:p|h)>|<text:line-break\b[^<>]*>")
-_TAG = re.compile(r"<[^<>]*>")
 
 
-def read_powerpoint(archive: zipfile.ZipFile) -> Iterator[Page]:
+def read_powerpoint(archive: zipfile.ZipFile) -> Iterator[TextPage]:
     names = set(archive.namelist())
     for number, slide in enumerate(_slides(archive, names), start=1):
-        texts = [_paragraphs(_read(archive, slide))]
+        texts = [drawing_text(archive, slide)]
         for kind, target in _relations(archive, names, slide).values():
-            if kind.endswith(("/notesSlide", "/diagramData", "/comments")) and target in names:
-                texts.append(_paragraphs(_read(archive, target)))
-        yield Page(number, "\n".join(filter(None, texts)))
-
-
-def read_impress(archive: zipfile.ZipFile) -> Iterator[Page]:
-    _, *pages = _ODP_PAGE.split(_read(archive, "content.xml"))
-    for number, page in enumerate(pages, start=1):
-        lines = (html.unescape(_TAG.sub("", line)) for line in _ODP_BREAK.split(f"<draw:page{page}"))
-        yield Page(number, "\n".join(line.strip() for line in lines if line.strip()))
+            if kind.endswith(("/notesSlide", "/diagramData", "/comments", "/chart")) and target in names:
+                texts.append(drawing_text(archive, target))
+        yield TextPage(number, "\n".join(filter(None, texts)))
 
 
 def _slides(archive: zipfile.ZipFile, names: set[str]) -> list[str]:
@@ -64,11 +48,5 @@ def _relations(archive: zipfile.ZipFile, names: set[str], part: str) -> dict[str
     return found
 
 
-def _paragraphs(xml: str) -> str:
-    lines = ("".join(_RUN.findall(paragraph)) for paragraph in _PARAGRAPH_END.split(xml))
-    return html.unescape("\n".join(line for line in lines if line.strip()))
-
-
 def _read(archive: zipfile.ZipFile, name: str) -> str:
-    with archive.open(name) as part:
-        return part.read(limits.DOCUMENT_BYTES).decode("utf-8", "replace")
+    return read_part(archive, name).decode("utf-8", "replace")

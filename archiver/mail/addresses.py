@@ -19,6 +19,7 @@ _TOKEN = re.compile(r'[ \t\r\n\x0b\x0c]+|\[[^\[\]\r\n]*\]|[^\s"<>,;:()\[]+|.', r
 _QUOTED = re.compile(r'"([^"\\]*(?:\\.[^"\\]*)*)"', re.DOTALL)
 _ANGLE = re.compile(r'<(?:@[^:<>"]*+:)?+((?:[^<>",;]++|"(?:[^"\\]++|\\.)*+")*+)>?', re.DOTALL)
 _ANGLE_WITHOUT_QUOTES = re.compile(r'<(?:@[^:<>"]*+:)?+([^<>",;]*+)>?')
+_COMMENT = re.compile(r"\([^()]*+\)")
 _COMMENT_MARK = re.compile(r"[()\\]")
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 
@@ -198,18 +199,21 @@ class _AddressList:
 
     def _end_group(self) -> None:
         if self._group and self._group_is_empty:
-            self._found.append(Address("", "", self._group))
+            address = _address(self._group) if "@" in self._group and " " not in self._group else ""
+            self._found.append(Address("", address, "" if address else self._group))
         self._group = None
 
     def _end_entry(self) -> None:
-        phrase = "".join(self._phrase).strip()
+        phrase = "".join(self._phrase).strip().removesuffix(":").rstrip()  # `ann@example.org:;` is an empty group, called so
         if not phrase and self._angle is None and not self._comment:
             self._begin()
             return
         if self._angle is not None:
             entry = self._with_angle(phrase, self._angle)
         else:
-            entry = self._without_angle(phrase, "".join(self._source).strip())
+            source = "".join(self._source).strip().removesuffix(":").rstrip()
+            is_quoted = source.startswith('"') and source.endswith('"')
+            entry = self._without_angle(phrase, phrase if is_quoted else source)
         if entry is not None:
             self._found.append(entry)
             self._group_is_empty = False
@@ -239,6 +243,9 @@ class _AddressList:
             decoded = _SIMPLE.match(name[:_SIMPLE_CHARS])
             if decoded is not None:
                 return Address(decoded[1] or "", decoded[2] or decoded[3], self._group or "")
+            quoted = _ONE_QUOTED.match(name[:_SIMPLE_CHARS])
+            if quoted is not None:
+                return Address(quoted[1], quoted[2], self._group or "")
         if name:
             self._defects.add("invalid_address")
         return Address(name, "", self._group or "") if name else None
@@ -262,6 +269,10 @@ def _last_word(text: str) -> tuple[str, str, str]:
 def _address(text: str) -> str:
     """The address in canonical white space, or an empty string for what is none."""
     text = text.strip().strip("'")
+    if text.startswith("(") and text.endswith(")"):
+        text = text[1:-1]
+    elif "(" in text:
+        text = _COMMENT.sub("", text)
     if text[:7].lower() == "mailto:":
         text = text[7:]
     local, at, domain = text.rpartition("@")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from archiver.mail.defects import Defects
-from archiver.mail.parts import Part
+from archiver.mail.parts import MimePart
 
 _NAME_CHARS = 255
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f\u202a-\u202e\u2066-\u2069]")
@@ -26,7 +26,7 @@ class Attachment:
     content_id: str
     is_message: bool  # a mail inside the mail: its text and files are already part of the outer one
     wrapped: bytes | None = field(default=None, repr=False, compare=False)
-    part: Part | None = field(default=None, repr=False, compare=False)
+    part: MimePart | None = field(default=None, repr=False, compare=False)
     measured: tuple[int, bytes] | None = field(default=None, repr=False, compare=False)
     """Size and SHA-256 where they are known and the content is not at hand."""
 
@@ -52,7 +52,7 @@ class Attachment:
         return len(content), hashlib.sha256(content).digest()
 
 
-def attachment_of(part: Part, *, name: str = "", is_message: bool = False) -> Attachment:
+def attachment_of(part: MimePart, *, name: str = "", is_message: bool = False) -> Attachment:
     position = ".".join(map(str, part.path)) or "1"
     return Attachment(
         name=clean_name(part.filename or name),
@@ -65,7 +65,7 @@ def attachment_of(part: Part, *, name: str = "", is_message: bool = False) -> At
     )
 
 
-def wrapped_file(part: Part, number: int, name: str, content: bytes) -> Attachment:
+def wrapped_file(part: MimePart, number: int, name: str, content: bytes) -> Attachment:
     position = ".".join(map(str, part.path)) or "1"
     return Attachment(
         name=clean_name(name),
@@ -87,7 +87,7 @@ def clean_name(name: str) -> str:
     return f"{stem[: _NAME_CHARS - 20]}{dot}{suffix[:19]}" if dot else name[:_NAME_CHARS]
 
 
-def _is_inline(part: Part) -> bool:
+def _is_inline(part: MimePart) -> bool:
     disposition = part.disposition.value
     if disposition == "attachment":
         return False

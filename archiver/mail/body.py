@@ -5,8 +5,9 @@ import re
 from dataclasses import dataclass, field
 
 from archiver.mail import charsets, limits
+from archiver.mail.alternatives import combine
 from archiver.mail.attachments import Attachment, attachment_of, wrapped_file
-from archiver.mail.budget import Budget
+from archiver.mail.budget import DecodeBudget
 from archiver.mail.calendar import Event, read_calendar
 from archiver.mail.defects import Defects
 from archiver.mail.embedded import take_files
@@ -14,8 +15,8 @@ from archiver.mail.fields import Block
 from archiver.mail.flowed import unflow
 from archiver.mail.headers import Headers, headers_of
 from archiver.mail.html_text import Html
-from archiver.mail.marks import Mark, MarkedText, Span
-from archiver.mail.parts import Part
+from archiver.mail.marks import Mark, MarkedText, MarkSpan
+from archiver.mail.parts import MimePart
 from archiver.mail.pgp import ENCRYPTED_TEXT, SIGNED_TEXT, unwrap_signed
 from archiver.mail.quotes import mark_quotes
 from archiver.mail.reports import Delivery, read_report
@@ -40,16 +41,16 @@ class _Alternatives:
     plain: list[str] = field(default_factory=list)
     html: list[str] = field(default_factory=list)
     marked: list[MarkedText] = field(default_factory=list)  # the plain ones
-    from_html: list[Html] = field(default_factory=list)  # unless the plain ones say enough
+    from_html: list[Html] = field(default_factory=list)
 
 
 @dataclass(slots=True)
-class Body:
+class BodyCollector:
     """Collects what the parts hold. One for the whole message; texts are kept apart by the message they belong to."""
 
-    parts: list[Part]
+    parts: list[MimePart]
     defects: Defects
-    budget: Budget
+    budget: DecodeBudget
     is_reply: bool = True  # only then is there something to quote in HTML; elsewhere <blockquote> is an indentation
     attachments: list[Attachment] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
@@ -74,7 +75,7 @@ class Body:
             else:
                 self._leaf(part, index)
 
-    def _container(self, part: Part, index: int) -> None:
+    def _container(self, part: MimePart, index: int) -> None:
         kind = part.content_type.value
         if kind == "multipart/signed":
             self.is_signed = True
@@ -90,7 +91,7 @@ class Body:
         """Of the message that this part holds: the part that follows it."""
         return headers_of(Block(self.parts[index + 1].fields, 0), Defects())
 
-    def _leaf(self, part: Part, index: int) -> None:
+    def _leaf(self, part: MimePart, index: int) -> None:
         kind = part.content_type.value
         if kind.startswith("multipart/"):  # could not be opened: read as the text that it may be
             self._text(part, index, self._content(part), "text/plain")
@@ -107,14 +108,14 @@ class Body:
         else:
             self._file(part, kind)
 
-    def _content(self, part: Part) -> bytes:
+    def _content(self, part: MimePart) -> bytes:
         """Decoded, as far as the budget goes; else the part is a file, and its text is left out."""
         if part.is_plain or self.budget.take(part.size, self.defects):
             return part.content(self.defects)
         self._attach(attachment_of(part))
         return b""
 
-    def _is_body(self, part: Part, index: int, kind: str) -> bool:
+    def _is_body(self, part: MimePart, index: int, kind: str) -> bool:
         if kind not in _BODY_TYPES or part.disposition.value == "attachment":
             return False
         message = self._messages[index]
@@ -122,7 +123,7 @@ class Body:
         self._first_text.add(message)
         return is_first or not part.filename or self._groups[index] >= 0
 
-    def _file(self, part: Part, kind: str) -> None:
+    def _file(self, part: MimePart, kind: str) -> None:
         if kind in _PKCS7_TYPES:
             container = smime_kind(part.head())
             self.is_encrypted = self.is_encrypted or container is SmimeKind.ENCRYPTED
@@ -131,7 +132,7 @@ class Body:
             self._calendar(part, self._content(part))
         self._attach(attachment_of(part))
 
-    def _text(self, part: Part, index: int, content: bytes, kind: str) -> None:
+    def _text(self, part: MimePart, index: int, content: bytes, kind: str) -> None:
         charset = part.content_type.get("charset")
         group = self._group(index)
         if kind in ("text/html", "text/x-amp-html"):
@@ -161,11 +162,11 @@ class Body:
             self.is_signed = self.is_signed or SIGNED_TEXT in text
         group.plain.append(text)
 
-    def _calendar(self, part: Part, content: bytes) -> None:
+    def _calendar(self, part: MimePart, content: bytes) -> None:
         self.has_calendar = True
         self.events += read_calendar(charsets.decode(content, part.content_type.get("charset") or "utf-8", self.defects))
 
-    def _tnef(self, part: Part, index: int, content: bytes) -> None:
+    def _tnef(self, part: MimePart, index: int, content: bytes) -> None:
         tnef = read_tnef(content, self.budget, self.defects)
         if tnef is None:
             self.defects.add("tnef_broken")
@@ -205,20 +206,19 @@ class Body:
                 group.marked = [mark_quotes(text) if SIGNED_TEXT not in text else unwrap_signed(text) for text in group.plain]
 
     def wanted_html(self) -> list[Html]:
-        """HTML that says more than its plain form; to be read before the text is asked for."""
+        """All HTML, whose words are part of the text; to be read before the text is asked for."""
         wanted: list[Html] = []
         for message, groups in self._texts.items():
             for group in groups.values():
-                if group.html and _plain_length(group) <= _STUB_CHARS:
-                    may_quote = self.is_reply or message >= 0
-                    group.from_html = [Html(html, self.defects, may_quote) for html in group.html]
-                    wanted += group.from_html
+                may_quote = self.is_reply or message >= 0
+                group.from_html = [Html(html, self.defects, may_quote) for html in group.html]
+                wanted += group.from_html
         return wanted
 
     def text(self) -> MarkedText:
         """The text of the message, then that of the messages inside it, marked as nested."""
         pieces: list[str] = []
-        spans: list[Span] = []
+        spans: list[MarkSpan] = []
         length = 0
         for message in self._message_order():
             start = length
@@ -230,7 +230,7 @@ class Body:
                 pieces.append(marked.text)
                 length += len(marked.text) + 1
             if message >= 0 and length > start:
-                spans.append(Span(start, length - 1, Mark.NESTED))
+                spans.append(MarkSpan(start, length - 1, Mark.NESTED))
         if len(pieces) > 1:  # those of one text are in order
             spans.sort(key=lambda span: (span.start, -span.end))
         return MarkedText("\n".join(pieces), tuple(spans[: limits.SPANS]))
@@ -247,22 +247,16 @@ class Body:
             people = ", ".join(map(str, headers.from_ + headers.recipients))
             texts.append(MarkedText("\n".join(line for line in (headers.subject, people) if line)))
         for group in self._texts.get(message, {}).values():
-            texts += _best(group)
+            texts += _both_forms(group)
         if message == -1:
             texts += [MarkedText(event.as_text()) for event in self.events]
         return [marked for marked in texts if marked.text]
 
 
-def _plain_length(group: _Alternatives) -> int:
-    return sum(len(marked.text.strip()) for marked in group.marked)
-
-
-def _best(group: _Alternatives) -> list[MarkedText]:
-    """The plain form, unless it says much less than the HTML."""
-    if not group.from_html:
-        return group.marked
-    html = [one.text for one in group.from_html]
-    return html if sum(len(marked.text) for marked in html) > _plain_length(group) or not group.marked else group.marked
+def _both_forms(group: _Alternatives) -> list[MarkedText]:
+    plain = [marked for marked in group.marked if marked.text.strip()]
+    is_short = sum(len(marked.text.strip()) for marked in plain) <= _STUB_CHARS
+    return combine(plain, [one.text for one in group.from_html if one.text.text], prefer_html=is_short)
 
 
 def _decoded_html(content: bytes, charset: str, defects: Defects) -> str:

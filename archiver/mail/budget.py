@@ -7,7 +7,7 @@ from archiver.mail.defects import Defects
 
 
 @dataclass(slots=True)
-class Budget:
+class DecodeBudget:
     """Bytes that may still come out of encodings and containers while one message is read."""
 
     left: int
@@ -16,7 +16,7 @@ class Budget:
     """Also what was thrown away because it was too much: forty bombs must not be inflated in vain one after the other."""
 
     @classmethod
-    def of(cls, size: int) -> "Budget":
+    def of(cls, size: int) -> "DecodeBudget":
         """For a message of this size.
 
         The least that is allowed is a mebibyte: it costs a millisecond whoever sends it, and a short note that a mail program

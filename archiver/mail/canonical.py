@@ -17,11 +17,14 @@ _VOLATILE = (
     rb"|mail-created-date|remote-attachments)|xref|status|content-length|lines|delivery-status)[ \t]*:"
 )
 _ANY_VOLATILE = re.compile(rb"\n" + _VOLATILE)
+_FIRST_VOLATILE = re.compile(_VOLATILE)
 _VOLATILE_FIELD = re.compile(rb"(?<=\n)" + _VOLATILE + rb"[^\n]*(?:\n[ \t][^\n]*)*\n?")
 _QUOTED_FROM = re.compile(rb"(?m)^>{1,8}(?=From )")
 _QUOTED_FROM_BYTES = 13  # of the longest form that is looked for
 _NEWLINES = b"\n" * (64 << 10)
 _BARE_CR = re.compile(rb"\r(?!\n)")
+_BLANK_LINE = re.compile(rb"\n\n")  # these two are found by a pattern in half the time that `find` takes
+_QUOTED_ANYWHERE = re.compile(rb">From ")
 
 
 class Canonical:
@@ -118,12 +121,21 @@ def canonical_sha256(raw: bytes) -> bytes:
     text = raw
     if b"\r" in raw:
         text = raw.replace(b"\r\n", b"\n") if _BARE_CR.search(raw) else raw.replace(b"\r", b"")
-    end = text.find(b"\n\n", 0, limits.HEADER_BYTES) + 1
-    if end and not text.startswith(b"\n") and text.find(b">From ", end) < 0:  # nothing needs a closer look: as below, in one go
-        header, body = _lasting(text[:end]), text[end:].rstrip(b"\n")
-        digest = hashlib.sha256(header if body else header.rstrip(b"\n"))
-        digest.update(body)
-        return digest.digest()
+    blank = _BLANK_LINE.search(text, 0, limits.HEADER_BYTES)
+    if blank is not None and not text.startswith(b"\n") and _QUOTED_ANYWHERE.search(text, blank.end()) is None:
+        return _plain_sha256(text, blank.start() + 1)
     canonical = Canonical()
     canonical.feed(raw)
     return canonical.digest()
+
+
+def _plain_sha256(text: bytes, end: int) -> bytes:
+    """As `Canonical` does it, in one go, for a text whose header ends here and in which no other line needs a closer look."""
+    start = text.find(b"\n") + 1 if text.startswith((b"From ", b">From ")) else 0
+    is_volatile = _ANY_VOLATILE.search(text, max(0, start - 1), end) or (not start and _FIRST_VOLATILE.match(text, 0, end))
+    if not is_volatile:
+        return hashlib.sha256(text[start:].rstrip(b"\n")).digest()
+    header, body = _lasting(text[:end]), text[end:].rstrip(b"\n")
+    digest = hashlib.sha256(header if body else header.rstrip(b"\n"))
+    digest.update(body)
+    return digest.digest()

@@ -4,7 +4,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from archiver.mail import limits
 from archiver.mail.months import MONTHS
@@ -17,7 +17,7 @@ _ISO = re.compile(r"(\d{4})[-/.](\d{1,2})[-/.](\d{1,2})(?:[T ]+|$|(?=\D))")
 _COMPACT = re.compile(r"\b(\d{4})(\d{2})(\d{2})(?:T?(\d{2})(\d{2})(\d{2}))\b")
 _NUMERIC = re.compile(r"(?<![\d:+-])(\d{1,2})([-/.])(\d{1,2})\2(\d{4}|\d{2})(?![\d:])")
 _TIME = re.compile(r"(?<!\d)(\d{1,2})[:.](\d{2})(?:[:.](\d{2})(?:[.,]\d+)?)?(?![\d.])\s*([AaPp]\.?[Mm]\b\.?)?")
-_OFFSET = re.compile(r"([+-])\s?(\d{1,2}):?(\d{2})?(?!\d|[:.]\d)")
+_OFFSET = re.compile(r"([+-])\s?(\d{1,2})[:-]?(\d{2})?(?!\d|[:.]\d)")  # +05-30 occurs, too
 _WORD = re.compile(r"[^\W\d_]+\.?", re.UNICODE)
 _NUMBER = re.compile(r"(?<![\d:+.-])\d{1,4}(?![\d:])")
 _JOINED = re.compile(r"(?<=[^\W_])[-/.,](?=[^\W_])")
@@ -25,10 +25,12 @@ _COMMENT = re.compile(r"\([^()]*\)")
 
 _BEFORE_RECEIPT = timedelta(days=3653)
 _AFTER_RECEIPT = timedelta(days=1)
+_DELIVERY = timedelta(days=2)  # mail that came as usual: the trace need not be read
+_FIRST_MAIL = datetime(1982, 1, 1, tzinfo=UTC)  # before RFC 822; clocks without a battery begin in 1970 and 1980
 _MAX_OFFSET_MINUTES = 24 * 60 - 1  # more than any zone has, but senders write it and Python accepts it
 
 
-class DateOrigin(StrEnum):
+class ParsedDateOrigin(StrEnum):
     """Where a date comes from."""
 
     DATE = "date"
@@ -41,26 +43,57 @@ class DatedBy(NamedTuple):
     """The date of a message in UTC, and where it was found. There is none when nothing says when."""
 
     value: datetime | None
-    origin: DateOrigin
+    origin: ParsedDateOrigin
 
 
 def choose_date(header_date: datetime | None, received_at: datetime | None, first_received: datetime | None) -> DatedBy:
-    """The `Date` header, else what the server says, else the first `Received`; never the present moment."""
+    """The `Date` header, else the first `Received`, else what the server says; never the present moment."""
     if header_date is not None:
-        return DatedBy(header_date, DateOrigin.DATE)
-    if received_at is not None:
-        return DatedBy(received_at, DateOrigin.SERVER)
+        return DatedBy(header_date, ParsedDateOrigin.DATE)
     if first_received is not None:
-        return DatedBy(first_received, DateOrigin.RECEIVED)
-    return DatedBy(None, DateOrigin.NONE)
+        return DatedBy(first_received, ParsedDateOrigin.RECEIVED)
+    if received_at is not None:
+        return DatedBy(received_at, ParsedDateOrigin.SERVER)
+    return DatedBy(None, ParsedDateOrigin.NONE)
 
 
-def sort_date(header_date: datetime | None, received_at: datetime | None, first_received: datetime | None) -> datetime | None:
-    """`Date` if it lies within 10 years before and 1 day after receipt, else receipt."""
-    receipt = received_at or first_received
-    if header_date is None or receipt is None:
-        return header_date or receipt
-    return header_date if -_BEFORE_RECEIPT <= header_date - receipt <= _AFTER_RECEIPT else receipt
+class ReceivedTrace(Protocol):
+    """What the `Received` fields of a message say. Parsed only when it is needed."""
+
+    @property
+    def first_received(self) -> datetime | None:
+        """When the last server on the way got it: the one that is nearest to the reader, and the hardest to forge."""
+
+    @property
+    def oldest_received(self) -> datetime | None:
+        """When the first server on the way got it."""
+
+
+def sort_date(header_date: datetime | None, received_at: datetime | None, trace: ReceivedTrace) -> datetime | None:
+    """`Date`, unless it is absent, later than receipt, or contradicted by the oldest `Received`; then the moment of receipt.
+
+    The server's date alone contradicts nothing that is older: mail that was copied into an account has the date of the copy.
+    """
+    if header_date is not None and received_at is not None and -_DELIVERY <= header_date - received_at <= _AFTER_RECEIPT:
+        return header_date
+    if header_date is None:
+        return _receipt(received_at, trace)
+    oldest = trace.oldest_received
+    if oldest is not None:
+        is_true = -_BEFORE_RECEIPT <= header_date - oldest <= _AFTER_RECEIPT
+    else:
+        is_true = header_date >= _FIRST_MAIL or received_at is None
+    if is_true and (received_at is None or header_date - received_at <= _AFTER_RECEIPT):
+        return header_date
+    return _receipt(received_at, trace) or header_date
+
+
+def _receipt(received_at: datetime | None, trace: ReceivedTrace) -> datetime | None:
+    """The message's own trace knows better than a server into which it was copied, unless it is from that server's future."""
+    first = trace.first_received
+    if first is None or (received_at is not None and first - received_at > _AFTER_RECEIPT):
+        return received_at
+    return first
 
 
 def parse_date(text: str) -> datetime | None:

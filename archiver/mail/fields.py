@@ -5,6 +5,7 @@ Fields are text, because text is faster to take apart than bytes. Bytes outside 
 """
 
 import re
+from collections.abc import Container
 from dataclasses import dataclass
 
 from archiver.mail import limits
@@ -27,20 +28,28 @@ _KNOWN = re.compile(
 )
 
 
-class _Names(dict[str, str]):
-    """What stands before a colon, as the name of a field, worked out once per spelling. No name: a KeyError."""
+class FieldNames(dict[str, str]):
+    """What stands before a colon, as the name of a field, worked out once per spelling. No name: a KeyError.
+
+    With `wanted` all other names are "".
+    """
+
+    def __init__(self, wanted: Container[str] | None = None) -> None:
+        self._wanted = wanted
 
     def __missing__(self, given: str) -> str:
         found = _NAME.match(given)
         if found is None:
             raise KeyError
         name = found[1].lower()
+        if self._wanted is not None and name not in self._wanted:
+            name = ""
         if len(self) < 4096 and len(given) < 80:
             self[given] = name
         return name
 
 
-_NAMES = _Names()
+ALL_NAMES = FieldNames()
 
 
 @dataclass(slots=True)
@@ -52,8 +61,19 @@ class Block:
     bare_cr: bool = False  # lines end with CR alone
 
 
-def split_block(raw: bytes, defects: Defects, *, start: int = 0, end: int = -1, limit: int = limits.HEADER_BYTES) -> Block:
-    """Reads the header block of raw[start:end], looking at no more than `limit` bytes of it. Never raises."""
+def split_block(
+    raw: bytes,
+    defects: Defects,
+    *,
+    start: int = 0,
+    end: int = -1,
+    limit: int = limits.HEADER_BYTES,
+    names: FieldNames = ALL_NAMES,
+) -> Block:
+    """Reads the header block of raw[start:end], looking at no more than `limit` bytes of it. Never raises.
+
+    Fields that are not among `names` may be left out.
+    """
     end = len(raw) if end < 0 else end
     if start >= end:
         return Block([], end)
@@ -74,7 +94,7 @@ def split_block(raw: bytes, defects: Defects, *, start: int = 0, end: int = -1, 
     else:
         block_end, body_start = found.start(), found.end()
     block = raw[start:block_end]
-    fields, junk_at = _fields(_one_line_each(block, bare_cr), defects)
+    fields, junk_at = _fields(_one_line_each(block, bare_cr), defects, names)
     if junk_at is not None:
         # The blank line before the body is missing: what is not a header belongs to the body.
         body_start = start + _line_offset(block, junk_at, b"\r" if bare_cr else b"\n")
@@ -111,17 +131,16 @@ def _text(header: bytes) -> str:
     return header.decode("ascii", "surrogateescape")
 
 
-def _fields(block: str, defects: Defects) -> tuple[list[Field], int | None]:
+def _fields(block: str, defects: Defects, names: FieldNames) -> tuple[list[Field], int | None]:
     """The fields, and the number of the (unfolded) line at which the block turns out to be text."""
     lines = block.split("\n")
+    if len(lines) > limits.FIELDS:
+        return _odd_fields(lines, defects)
     pieces = [line.partition(":") for line in lines]
-    try:
-        fields = [(_NAMES[name], value) for name, colon, value in pieces if colon]
+    try:  # "" is no name
+        return [(name, value) for given, colon, value in pieces if (name := names[given if colon else ""])], None
     except KeyError:
-        fields = []
-    if len(fields) == len(lines) <= limits.FIELDS:
-        return fields, None
-    return _odd_fields(lines, defects)
+        return _odd_fields(lines, defects)
 
 
 def _odd_fields(lines: list[str], defects: Defects) -> tuple[list[Field], int | None]:

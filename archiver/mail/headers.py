@@ -10,7 +10,7 @@ from archiver.mail import limits
 from archiver.mail.addresses import Address, parse_addresses
 from archiver.mail.dates import parse_date
 from archiver.mail.defects import Defects
-from archiver.mail.fields import BLANK, Block, split_block
+from archiver.mail.fields import BLANK, Block, FieldNames, split_block
 from archiver.mail.words import field_bytes, header_text, tidy, unstructured
 
 _ADDRESS_FIELDS = frozenset({"from", "sender", "to", "cc", "bcc", "reply-to"})
@@ -18,6 +18,7 @@ _WANTED = _ADDRESS_FIELDS | {
     "message-id", "subject", "date", "received", "references", "in-reply-to", "list-id", "content-type",
     "content-disposition", "x-ms-has-attach",
 }  # fmt: skip
+_WANTED_NAMES = FieldNames(_WANTED)
 _ID = re.compile(r"<([^<>\s]{1,998})>")
 _RECEIVED_LOOKED_AT = 10
 _NO_ATTACHMENT = ("text/", "multipart/", "message/")
@@ -47,28 +48,44 @@ class Headers:
 
     @property
     def author(self) -> Address | None:
-        """Who wrote it: the first of From, else Sender."""
-        return next(iter(self.from_ or self.sender), None)
+        """Who wrote it: the first address of From, else of Sender; without any, the first name.
+
+        From may be an empty group (RFC 6854), or a name only.
+        """
+        if self.from_ and self.from_[0].address:
+            return self.from_[0]
+        entries = self.from_ + self.sender
+        return next((entry for entry in entries if entry.address), next(iter(entries), None))
 
     @property
     def first_received(self) -> datetime | None:
-        """When the last server on the way got it, which is what the first `Received` says. Worked out when asked for."""
-        for value in self.received[:_RECEIVED_LOOKED_AT]:
-            start = value.rfind(";") + 1
-            date = archivable(parse_date(header_text(value[start : start + limits.DATE_CHARS], Defects())))
-            if date is not None:
-                return date
-        return None
+        """When the last server on the way got it, which is what the first `Received` says. Parsed when asked for."""
+        return _first_date(self.received[:_RECEIVED_LOOKED_AT])
+
+    @property
+    def oldest_received(self) -> datetime | None:
+        """When the first server on the way got it, which is what the last `Received` says. Parsed when asked for."""
+        return _first_date(self.received[: -_RECEIVED_LOOKED_AT - 1 : -1])
 
     @property
     def recipients(self) -> tuple[Address, ...]:
         return self.to + self.cc + self.bcc
 
 
+def _first_date(received: list[str]) -> datetime | None:
+    """Of the first of these fields that has one."""
+    for value in received:
+        start = value.rfind(";") + 1
+        date = archivable(parse_date(header_text(value[start : start + limits.DATE_CHARS], Defects())))
+        if date is not None:
+            return date
+    return None
+
+
 def read_headers(raw: bytes) -> Headers:
     """Reads the header fields of a message, or of the first bytes of a huge one. Never raises."""
     defects = Defects()
-    return headers_of(split_block(raw, defects), defects)
+    return headers_of(split_block(raw, defects, names=_WANTED_NAMES), defects)
 
 
 def headers_of(block: Block, defects: Defects) -> Headers:

@@ -10,11 +10,13 @@ from resiliparse.extract.html2text import extract_plain_text
 
 from archiver.mail import limits
 from archiver.mail.defects import Defects
-from archiver.mail.marks import EMPTY, Mark, MarkedText, Span, stripped
+from archiver.mail.marks import EMPTY, Mark, MarkedText, MarkSpan, stripped
 from archiver.mail.nesting import cap_nesting
 from archiver.mail.tag_soup import soup_to_text
 
 _CELL_END = re.compile(r"</[tT](?=[dhDH]\b)")
+_OPTION = re.compile(r"<(/?option)\b", re.IGNORECASE)
+_FRAMES = re.compile(r"<(/?)(?:noframes|frameset)\b", re.IGNORECASE)
 _LIST = re.compile(r"<(/?)[uUoO][lL](?=[\s>])")
 _MANY_ITEMS = 500
 _SOUP_TAGS = 10_000
@@ -103,6 +105,8 @@ def _prepared(wanted: Html) -> _Prepared:
         html = _LIST.sub(r"<\1div", html)  # indenting long lists takes quadratic time
     if not is_soup:
         html = _CELL_END.sub(" </t", html)  # the extraction glues cells that follow each other together
+        html = _OPTION.sub(r" <\1", html)  # and the choices of a form
+        html = _FRAMES.sub(r"<\1div", html)  # what is shown where there are no frames: here there are none
     return _Prepared(html, is_soup, bool(regions))
 
 
@@ -116,7 +120,7 @@ def _marked(text: str, has_signs: bool) -> MarkedText:
 
 def _extracted(html: str) -> str:
     text: str = extract_plain_text(
-        html, preserve_formatting=True, main_content=False, links=True, alt_texts=True, list_bullets=False
+        html, preserve_formatting=True, main_content=False, links=True, alt_texts=True, list_bullets=False, form_fields=True
     )
     return text
 
@@ -179,7 +183,7 @@ def _tags(name: str) -> re.Pattern[str]:
 def _without_signs(text: str) -> MarkedText:
     first, *rest = text.split(_SIGN)
     kept, length = [first], len(first)
-    spans: list[Span] = []
+    spans: list[MarkSpan] = []
     opened: list[tuple[int, Mark]] = []
     for piece in rest:
         letter = piece[:1]
@@ -188,8 +192,8 @@ def _without_signs(text: str) -> MarkedText:
         elif opened:
             start, mark = opened.pop()
             if start < length:
-                spans.append(Span(start, length, mark))
+                spans.append(MarkSpan(start, length, mark))
         kept.append(piece[1:])
         length += max(0, len(piece) - 1)
-    spans += [Span(start, length, mark) for start, mark in opened if start < length]
+    spans += [MarkSpan(start, length, mark) for start, mark in opened if start < length]
     return MarkedText("".join(kept), tuple(sorted(spans, key=lambda span: (span.start, -span.end))))

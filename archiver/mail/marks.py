@@ -1,4 +1,4 @@
-"""Marks on a text: what of it is quoted, a signature, hidden, or from a message inside the message."""
+"""Marks on a text: what of it is quoted, a signature, hidden, from a message inside the message, or of its other form."""
 
 from enum import StrEnum
 from typing import NamedTuple
@@ -9,29 +9,30 @@ class Mark(StrEnum):
     SIGNATURE = "signature"
     HIDDEN = "hidden"
     NESTED = "nested"
+    ALTERNATIVE = "alternative"  # only in the form of the text that is not shown
 
 
 # Named tuples, because a reply can have many spans and frozen dataclasses are slower to make.
-class Span(NamedTuple):
+class MarkSpan(NamedTuple):
     """text[start:end] is what the mark says. Spans are in order of their start and can overlap."""
 
     start: int
     end: int
     mark: Mark
 
-    def moved(self, offset: int) -> "Span":
-        return Span(self.start + offset, self.end + offset, self.mark)
+    def moved(self, offset: int) -> "MarkSpan":
+        return MarkSpan(self.start + offset, self.end + offset, self.mark)
 
 
 class MarkedText(NamedTuple):
     text: str
-    spans: tuple[Span, ...] = ()
+    spans: tuple[MarkSpan, ...] = ()
 
 
 EMPTY = MarkedText("")
 
 
-def unmarked(text: str, spans: tuple[Span, ...]) -> str:
+def unmarked(text: str, spans: tuple[MarkSpan, ...]) -> str:
     """What the sender wrote anew: the text without its marked spans."""
     kept, at = [], 0
     for span in sorted(spans, key=lambda span: span.start):
@@ -52,5 +53,5 @@ def stripped(marked: MarkedText) -> MarkedText:
     for span in marked.spans:
         start, end = max(0, span.start - offset), min(len(text), span.end - offset)
         if start < end:
-            spans.append(Span(start, end, span.mark))
+            spans.append(MarkSpan(start, end, span.mark))
     return MarkedText(text, tuple(spans))

@@ -6,21 +6,21 @@ from itertools import repeat
 
 from archiver.mail import limits
 from archiver.mail.attachments import Attachment
-from archiver.mail.body import Body
-from archiver.mail.budget import Budget
+from archiver.mail.body import BodyCollector
+from archiver.mail.budget import DecodeBudget
 from archiver.mail.calendar import Event
 from archiver.mail.defects import Defects
 from archiver.mail.fields import Block, Field, split_block
 from archiver.mail.flags import Flags, header_flags
 from archiver.mail.headers import Headers, headers_of
 from archiver.mail.html_text import read_html
-from archiver.mail.marks import MarkedText, Span, unmarked
+from archiver.mail.marks import MarkedText, MarkSpan, unmarked
 from archiver.mail.parts import scan_parts
 from archiver.mail.reports import Delivery
 from archiver.mail.threads import is_reply_subject
 from archiver.mail.words import unstructured
 
-PARSER_VERSION = 2  # rises when the same bytes give other values
+PARSER_VERSION = 3  # rises when the same bytes give other values
 SIDE_BY_SIDE = 100  # messages that are best read together: fewer are slower, more are not faster
 _FOR_TEXT = frozenset({"subject", "references", "in-reply-to", "list-id"})  # the first three: is it a reply?
 
@@ -32,7 +32,7 @@ class Message:
     headers: Headers
     fields: list[Field]  # of the header, raw
     text: str
-    spans: tuple[Span, ...]  # marks on the text
+    spans: tuple[MarkSpan, ...]  # marks on the text
     html: str  # as it came: show it through `safe_html` only
     attachments: tuple[Attachment, ...]
     events: tuple[Event, ...]
@@ -59,7 +59,7 @@ class Message:
         return any(not attachment.inline for attachment in self.attachments)
 
 
-def read_message(raw: bytes, budget: Budget | None = None) -> Message:
+def read_message(raw: bytes, budget: DecodeBudget | None = None) -> Message:
     """Reads a message. Never raises; what could not be read as it was meant is named in `defects`.
 
     `budget` is what may be decoded, where the message is part of something that has a limit of its own.
@@ -67,7 +67,7 @@ def read_message(raw: bytes, budget: Budget | None = None) -> Message:
     return read_messages((raw,), None if budget is None else (budget,))[0]
 
 
-def read_messages(raws: Sequence[bytes], budgets: Sequence[Budget] | None = None) -> list[Message]:
+def read_messages(raws: Sequence[bytes], budgets: Sequence[DecodeBudget] | None = None) -> list[Message]:
     """Reads messages side by side, each as `read_message` does: one step for all of them, then the next.
 
     The processor has the code and the tables of a step at hand then, which saves a fifth of the time.
@@ -113,11 +113,11 @@ def _read_bodies(
     blocks: list[Block],
     headers: list[Headers],
     defects: list[Defects],
-    budgets: Sequence[Budget] | None = None,
-) -> list[Body]:
-    budgets = budgets or [Budget.of(len(raw)) for raw in raws]
+    budgets: Sequence[DecodeBudget] | None = None,
+) -> list[BodyCollector]:
+    budgets = budgets or [DecodeBudget.of(len(raw)) for raw in raws]
     parts = list(map(scan_parts, raws, blocks, defects, budgets))
-    bodies = list(map(Body, parts, defects, budgets, map(_is_reply, headers)))
+    bodies = list(map(BodyCollector, parts, defects, budgets, map(_is_reply, headers)))
     for body in bodies:
         body.read()
     for body in bodies:
@@ -131,7 +131,7 @@ def _is_reply(headers: Headers) -> bool:
 
 
 def _message(
-    block: Block, headers: Headers, flags: tuple[bool, bool, bool], body: Body, marked: MarkedText, html: str
+    block: Block, headers: Headers, flags: tuple[bool, bool, bool], body: BodyCollector, marked: MarkedText, html: str
 ) -> Message:
     bulk, auto_reply, bounce = flags
     return Message(

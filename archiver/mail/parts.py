@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 
 from archiver.mail import limits
-from archiver.mail.budget import Budget
+from archiver.mail.budget import DecodeBudget
 from archiver.mail.defects import Defects
 from archiver.mail.encodings import decode_transfer
 from archiver.mail.fields import Block, Field, split_block
@@ -25,7 +25,7 @@ _IDENTITY = frozenset({"", "7bit", "8bit", "binary"})
 
 
 @dataclass(slots=True)
-class Part:
+class MimePart:
     """One node of the structure. Its content is buffer[start:end], still encoded."""
 
     path: tuple[int, ...]  # position, counted from 1 at each level; () is the root
@@ -81,8 +81,8 @@ class _Place:
 
 
 class _Scanner:
-    def __init__(self, raw: bytes, root: Block, defects: Defects, budget: Budget) -> None:
-        self.parts: list[Part] = []
+    def __init__(self, raw: bytes, root: Block, defects: Defects, budget: DecodeBudget) -> None:
+        self.parts: list[MimePart] = []
         self._defects = defects
         self._budget = budget
         self._todo: list[_Place] = []
@@ -90,7 +90,7 @@ class _Scanner:
         buffer = raw.replace(b"\r", b"\n") if root.bare_cr else raw
         self._add(_Place(buffer, root.body_start, len(buffer), (), -1, "text/plain"), root)
 
-    def scan(self) -> list[Part]:
+    def scan(self) -> list[MimePart]:
         while self._todo:
             place = self._todo.pop()
             limit = limits.HEADER_BYTES if place.is_message else limits.PART_HEADER_BYTES
@@ -108,7 +108,7 @@ class _Scanner:
             content_type = Parametrised(place.default_type, content_type.parameters)
         children = self._children(place, content_type, encoding)
         self.parts.append(
-            Part(
+            MimePart(
                 place.path,
                 place.parent,
                 content_type,
@@ -211,6 +211,6 @@ def _described(block: Block, defects: Defects) -> tuple[Parametrised, Parametris
     return content_type, disposition, encoding, content_id
 
 
-def scan_parts(raw: bytes, root: Block, defects: Defects, budget: Budget) -> list[Part]:
+def scan_parts(raw: bytes, root: Block, defects: Defects, budget: DecodeBudget) -> list[MimePart]:
     """All parts in document order, the root first. Never raises."""
     return _Scanner(raw, root, defects, budget).scan()

@@ -2,7 +2,7 @@
 
 import re
 
-from archiver.mail.marks import Mark, MarkedText, Span
+from archiver.mail.marks import Mark, MarkedText, MarkSpan
 from archiver.mail.quotes import mark_quotes
 
 ENCRYPTED_TEXT = "-----BEGIN PGP MESSAGE-----"
@@ -24,5 +24,5 @@ def unwrap_signed(text: str) -> MarkedText:
     end = end + len(_SIGNATURE_END) if end >= 0 else len(text)
     signature = text[start:end]
     marked = mark_quotes(content)
-    span = Span(len(content), len(content) + len(signature), Mark.SIGNATURE)
+    span = MarkSpan(len(content), len(content) + len(signature), Mark.SIGNATURE)
     return MarkedText(content + signature + text[end:], (*marked.spans, span))

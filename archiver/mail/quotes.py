@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 
 from archiver.mail import limits
-from archiver.mail.marks import Mark, MarkedText, Span
+from archiver.mail.marks import Mark, MarkedText, MarkSpan
 
 _QUOTED_LINES = re.compile(r"\n[ \t]{0,3}>[^\n]*(?:\n[ \t]{0,3}>[^\n]*)*\n?")
 # The end of "On Monday, Bob wrote:", in the languages of the usual mail programs.
@@ -57,8 +57,8 @@ def mark_quotes(text: str) -> MarkedText:
         return MarkedText(text)
     by_word = _ANY_BY_WORD.search(padded) is not None
     quotes = _merged(sorted(_quotes(padded, by_word)))
-    spans = [Span(start, end, Mark.QUOTE) for start, end in quotes]
-    signatures = [Span(start, end, Mark.SIGNATURE) for start, end in _signatures(padded, quotes, by_word)]
+    spans = [MarkSpan(start, end, Mark.QUOTE) for start, end in quotes]
+    signatures = [MarkSpan(start, end, Mark.SIGNATURE) for start, end in _signatures(padded, quotes, by_word)]
     if signatures:
         spans = sorted(spans + signatures)
     return MarkedText(text, tuple(spans[: limits.SPANS]))

@@ -3,7 +3,7 @@
 import zlib
 from enum import StrEnum
 
-from archiver.mail.budget import Budget
+from archiver.mail.budget import DecodeBudget
 from archiver.mail.defects import Defects
 
 _SIGNED = bytes.fromhex("06092a864886f70d010702")
@@ -32,7 +32,7 @@ def smime_kind(content: bytes) -> SmimeKind:
     return SmimeKind.COMPRESSED if _COMPRESSED in head else SmimeKind.UNKNOWN
 
 
-def smime_content(content: bytes, budget: Budget, defects: Defects) -> bytes | None:
+def smime_content(content: bytes, budget: DecodeBudget, defects: Defects) -> bytes | None:
     """The MIME entity inside a signed or compressed container; signatures are not verified here. None also for a bomb."""
     kind = smime_kind(content)
     if kind not in (SmimeKind.SIGNED, SmimeKind.COMPRESSED):
@@ -50,7 +50,7 @@ def smime_content(content: bytes, budget: Budget, defects: Defects) -> bytes | N
     return octets if octets is not None and budget.take(len(octets), defects) else None
 
 
-def _inflated(octets: bytes, budget: Budget, defects: Defects) -> bytes | None:
+def _inflated(octets: bytes, budget: DecodeBudget, defects: Defects) -> bytes | None:
     decoder, pieces = zlib.decompressobj(), []
     try:
         while octets and not decoder.eof:

@@ -18,7 +18,10 @@ def summarise(heads: Sequence[bytes], received_at: Sequence[datetime | None]) ->
     One step for all of them, then the next: the code of a step stays in the processor's cache, which saves a fifth of the time.
     """
     headers = list(map(read_headers, heads))
-    receipts = [read.first_received if at is None else None for at, read in zip(received_at, headers, strict=True)]
+    receipts = [
+        read.first_received if at is None or read.date is None else None  # parsed only where it counts
+        for at, read in zip(received_at, headers, strict=True)
+    ]
     subjects = [normalise_subject(read.subject or "") for read in headers]
     return list(map(_summary, headers, received_at, receipts, subjects))
 
@@ -33,7 +36,7 @@ def _summary(
         "reference_ids": headers.references,
         "sent_at": headers.date,
         "received_at": received_at or first_received,
-        "sort_at": sort_date(headers.date, received_at, first_received),
+        "sort_at": sort_date(headers.date, received_at, headers),
         "dated_by": choose_date(headers.date, received_at, first_received).origin,
         "sender": _address(author) if author else None,
         "sender_name": (author.name or None) if author else None,

@@ -12,7 +12,7 @@ _LONG_NUMBERS = re.compile(r"&#\d{8,}+;?")  # no character has one, and `int` re
 _SPACES = re.compile(r"[ \t\r\n\f]+")
 _BLOCKS = frozenset({
     "address", "article", "blockquote", "br", "center", "dd", "div", "dl", "dt", "footer", "form", "h1", "h2", "h3", "h4", "h5",
-    "h6", "header", "hr", "li", "ol", "p", "pre", "section", "table", "title", "tr", "ul",
+    "h6", "header", "hr", "li", "ol", "option", "p", "pre", "section", "table", "title", "tr", "ul",
 })  # fmt: skip
 _CELLS = frozenset({"td", "th"})
 _LINE = "\0"  # stands for a line break until white space is collapsed

@@ -1,9 +1,11 @@
 """Threads, the pure part: by which keys messages find each other. Keeping threads right in the database is a service."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 
+from archiver.mail.addresses import Address
 from archiver.mail.headers import Headers
 
 FALLBACK_DAYS = 30
@@ -15,33 +17,51 @@ _PREFIX = re.compile(
     r"|отв|пересл)\s*+(?:\[\d{1,3}\]|\(\d{1,3}\)|\*\d{1,3}|\^\d{1,3})?+\s*+[:：]|\[(?:fwd|fw)[:：]?)\s*",
     re.IGNORECASE,
 )
-_LIST_TAG = re.compile(r"\s*+\[[^\[\]]{1,40}\]\s*")
+# The name of a list is the same in all of its mail. A number tells mails apart ([PATCH v2 3/7], [Bug 12], [ticket #5]), and so
+# do the words of those who review patches.
+_LIST_TAG = re.compile(r"\s*+\[(?![^\[\]]{0,40}\b(?:patch|rfc|resend|git pull)\b)[^\[\]\d/#]{1,40}\]\s*", re.IGNORECASE)
 _PREFIXES = 20
 
 
 @dataclass(frozen=True, slots=True)
+class Correspondents:
+    """Between whom a message goes. Addresses in lower case."""
+
+    senders: frozenset[str] = frozenset()
+    recipients: frozenset[str] = frozenset()
+
+    def know(self, others: "Correspondents") -> bool:
+        """One of the two wrote to the other. That both wrote to the same list or person says nothing."""
+        return not (self.senders.isdisjoint(others.recipients) and self.recipients.isdisjoint(others.senders))
+
+
+@dataclass(frozen=True, slots=True)
 class ThreadKeys:
-    """How a message finds its thread: by any id, else, within one mailbox and 30 days, by subject and a shared participant."""
+    """How a message finds its conversation: by any id that it names; if it names none, by a subject that says "reply"."""
 
     message_id: str
     parents: tuple[str, ...]  # nearest first
     subject: str  # normalised; empty if too little is left to go by
     is_reply: bool  # the subject says so
-    participants: frozenset[str]
+    correspondents: Correspondents = Correspondents()
 
     @property
     def ids(self) -> tuple[str, ...]:
         return (self.message_id, *self.parents) if self.message_id else self.parents
 
-    def may_join(self, other: "ThreadKeys", apart: timedelta) -> bool:
-        """The fallback, for messages without references; `apart` is the time between the two."""
+    @property
+    def goes_by_subject(self) -> bool:
+        """It answers, and nothing but its subject says to what. A message that names what it answers to is never joined by
+        subject: weekly reports with answers to each of them would all be one conversation."""
+        return self.is_reply and bool(self.subject) and not self.parents
+
+    def may_answer(self, earlier: "ThreadKeys", apart: timedelta) -> bool:
+        """Of those it may answer to, it answers to the latest. `apart` is the time between the two."""
         return (
-            bool(self.subject)
-            and self.subject == other.subject
-            and (self.is_reply or other.is_reply)
-            and not (self.parents and other.parents)
-            and abs(apart) <= FALLBACK_WINDOW
-            and not self.participants.isdisjoint(other.participants)
+            self.goes_by_subject
+            and self.subject == earlier.subject
+            and timedelta(0) <= apart <= FALLBACK_WINDOW
+            and self.correspondents.know(earlier.correspondents)
         )
 
 
@@ -49,14 +69,14 @@ def thread_keys(headers: Headers) -> ThreadKeys:
     nearest = [*headers.in_reply_to[:1], *reversed(headers.references), *headers.in_reply_to[1:]]
     parents = tuple(dict.fromkeys(parent for parent in nearest if parent != headers.message_id))
     subject, is_reply = normalise_subject(headers.subject)
-    people = headers.from_ + headers.sender + headers.reply_to + headers.recipients
-    return ThreadKeys(
-        message_id=headers.message_id,
-        parents=parents,
-        subject=subject,
-        is_reply=is_reply,
-        participants=frozenset(person.key for person in people if person.address),
+    correspondents = Correspondents(
+        _addresses(headers.from_ + headers.sender + headers.reply_to), _addresses(headers.recipients)
     )
+    return ThreadKeys(headers.message_id, parents, subject, is_reply, correspondents)
+
+
+def _addresses(people: Iterable[Address]) -> frozenset[str]:
+    return frozenset(person.key for person in people if person.address)
 
 
 def normalise_subject(subject: str) -> tuple[str, bool]:

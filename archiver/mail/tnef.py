@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from archiver.mail import charsets, limits
-from archiver.mail.budget import Budget
+from archiver.mail.budget import DecodeBudget
 from archiver.mail.defects import Defects
 from archiver.mail.rtf import rtf_to_text
 from archiver.mail.rtf_compression import decompress_rtf
@@ -64,7 +64,7 @@ def is_tnef(content: bytes) -> bool:
     return content.startswith(_SIGNATURE)
 
 
-def read_tnef(content: bytes, budget: Budget, defects: Defects) -> Tnef | None:
+def read_tnef(content: bytes, budget: DecodeBudget, defects: Defects) -> Tnef | None:
     """The body and files of a TNEF stream, or None if it can't be read. Never raises."""
     if not is_tnef(content) or not budget.take(len(content), defects):
         return None
@@ -158,7 +158,7 @@ def _value(kind: int, data: bytes, codepage: str) -> bytes | str:
     return charsets.decode(data.rstrip(b"\0"), codepage, Defects()) if kind == 0x1E else data
 
 
-def _unwrapped(found: _Found, budget: Budget, defects: Defects) -> Tnef | None:
+def _unwrapped(found: _Found, budget: DecodeBudget, defects: Defects) -> Tnef | None:
     internet = found.properties.get(_INTERNET_CODEPAGE)
     codepage = _codepage(int.from_bytes(internet, "little")) if isinstance(internet, bytes) else ""
     html = _text(found.properties.get(_HTML, b""), codepage)
@@ -170,7 +170,7 @@ def _unwrapped(found: _Found, budget: Budget, defects: Defects) -> Tnef | None:
     return Tnef(text, html, files) if text or html or files else None
 
 
-def _rtf_text(compressed: bytes | str, budget: Budget, defects: Defects) -> str:
+def _rtf_text(compressed: bytes | str, budget: DecodeBudget, defects: Defects) -> str:
     if not isinstance(compressed, bytes) or not compressed:
         return ""
     rtf = decompress_rtf(compressed, min(budget.left, limits.RTF_BYTES))

@@ -1,1 +1,1 @@
-"""The job queue. The only place that knows BullMQ, beside workers.runtime."""
+"""The job queue. Only this package and workers.runtime use BullMQ."""

@@ -1,4 +1,4 @@
-"""Waiting for the end of a job or of a sync cycle: by events, with a look at the real state, so that nothing is missed."""
+"""Waits for the end of a job or a sync cycle, by events combined with a check of the real state, so that none is missed."""
 
 from __future__ import annotations
 
@@ -20,13 +20,15 @@ from archiver.queue.jobs import QueueName
 
 _ENDED = ("completed", "failed")
 _LOOK_SECONDS = 2.0
+"""How often the real state is checked, in case an event was lost."""
 _BLOCK_MS = 250
+"""Short, because a blocking read can't be cancelled and delays `close`."""
 
 
 async def wait_for_job(url: str, queue: QueueName, job_id: str, timeout_seconds: float) -> Any:
-    """What the job returned. Raises NotReady when it has not ended in time, or failed.
+    """Returns the job's result. Raises NotReady if it failed or did not end in time.
 
-    First the listener, then the look: a job that ends between the two is seen by one of them.
+    The listener starts before the state is checked: a job that ends in between is seen by one of them.
     """
     ended = asyncio.Event()
 
@@ -41,13 +43,13 @@ async def wait_for_job(url: str, queue: QueueName, job_id: str, timeout_seconds:
                     await asyncio.wait_for(ended.wait(), _LOOK_SECONDS)
             return await _result(bull, job_id)
     except TimeoutError:
-        raise NotReady(f"no worker took a job of the queue {queue.value!r} within {timeout_seconds:.0f} s") from None
+        raise NotReady(f"no worker took a job from the queue {queue.value!r} within {timeout_seconds:.0f} s") from None
 
 
 class CycleEnds:
-    """Wakes whoever waits for the end of a source's sync cycle; the cycle itself is a row in Postgres, to be looked at then.
+    """Wakes a caller that waits for the end of a source's sync cycle; the caller then checks the cycle's row in Postgres.
 
-    Without Redis nobody is woken, and `wait` is only a pause.
+    Without Redis there are no events, and `wait` is only a pause.
     """
 
     def __init__(self, url: str, source_id: UUID) -> None:
@@ -64,7 +66,7 @@ class CycleEnds:
         self._thread.join()
 
     def wait(self, seconds: float) -> bool:
-        """Whether a cycle has ended meanwhile."""
+        """Whether a cycle ended during the wait."""
         ended = self._ended.wait(seconds)
         self._ended.clear()
         return ended
@@ -81,7 +83,7 @@ class CycleEnds:
 
 @contextlib.asynccontextmanager
 async def _listening(url: str, queue: QueueName, notice: Callable[[dict[str, Any]], None]) -> AsyncIterator[Queue]:
-    """`notice` is told of each job that ends from now on. Gives the queue, for looks at the real state."""
+    """Calls `notice` for each job that ends from now on. Yields the queue, to check the real state."""
     listening, asking = request_client(url), request_client(url)
     try:
         bull = Queue(queue, {"connection": asking})
@@ -93,7 +95,7 @@ async def _listening(url: str, queue: QueueName, notice: Callable[[dict[str, Any
         try:
             yield bull
         finally:
-            events.closing = True  # seen after the read in hand; cancelling that read would make redis-py try it again
+            events.closing = True  # takes effect after the current read; redis-py would retry a cancelled read
             await asyncio.gather(reading, return_exceptions=True)
     finally:
         for client in (listening, asking):
@@ -101,7 +103,7 @@ async def _listening(url: str, queue: QueueName, notice: Callable[[dict[str, Any
 
 
 async def _last_event(bull: Queue) -> str:
-    """Where the stream ends now; with `$` an event before the first read would be lost."""
+    """The current end of the stream; with `$`, an event before the first read would be lost."""
     newest = await bull.client.xrevrange(bull.toKey("events"), count=1)
     return str(newest[0][0]) if newest else "0-0"
 

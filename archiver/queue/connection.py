@@ -1,7 +1,7 @@
 """Redis clients, with the settings that BullMQ for Python needs.
 
-Two traps stand behind these numbers: redis-py 8 gives up on a read after 5 s by default, while the worker blocks for 5 s
-and QueueEvents for 10; and BullMQ's own retry sleeps up to 20 s after a lost connection.
+The numbers avoid two traps: redis-py 8 gives up on a read after 5 s by default, while the worker blocks for 5 s and
+QueueEvents for 10; and BullMQ's own retry sleeps up to 20 s after a lost connection.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _FOREVER = 10**9
 
 
 def worker_client(url: str) -> redis.asyncio.Redis:
-    """For a worker: waits for a lost server as long as it takes, and is back within a quarter of a second."""
+    """For a worker: waits for a lost server indefinitely, and reconnects within a quarter of a second."""
     return redis.asyncio.from_url(
         url,
         decode_responses=True,
@@ -33,10 +33,10 @@ def worker_client(url: str) -> redis.asyncio.Redis:
 
 
 def request_client(url: str) -> redis.asyncio.Redis:
-    """For somebody who waits for an answer: gives up soon."""
+    """For callers that wait for a response: gives up soon."""
     return redis.asyncio.from_url(url, decode_responses=True, socket_timeout=5, retry=AsyncRetry(ConstantBackoff(0.1), 3))
 
 
 def sync_client(url: str) -> redis.Redis:
-    """For plain look-ups outside an event loop; gives up soon."""
+    """For lookups outside an event loop: gives up soon."""
     return redis.from_url(url, decode_responses=True, socket_timeout=2, retry=Retry(ConstantBackoff(0.1), 1))

@@ -1,4 +1,4 @@
-"""The jobs: what each is called, where it runs, what it carries, and how it is tried again.
+"""The jobs: the name of each, its queue, its data, and how it is retried.
 
 A job carries ids and nothing else: Postgres is the truth, a job is a doorbell.
 """
@@ -18,6 +18,7 @@ ENVELOPE_VERSION = 1
 CONTROL_PRIORITY = 1
 MAILBOX_PRIORITY = 10
 ATTACHMENTS_PRIORITY = 20
+REREADING_PRIORITY = 30
 
 
 class QueueName(StrEnum):
@@ -26,24 +27,24 @@ class QueueName(StrEnum):
 
 
 SHORT_PAUSE_SECONDS = 60.0
-"""A job that waits no longer than this stays in the queue, as delayed."""
+"""A job with a pause of at most this length stays in the queue as delayed."""
 
 
 class Later(Exception):
-    """Raised by a processor: the job has done what it could, and comes again after a short pause. It uses no attempt."""
+    """Raised by a processor that has done what it can for now: the job runs again after a short pause, and uses no attempt."""
 
     def __init__(self, after_seconds: float) -> None:
-        super().__init__(f"comes again in {after_seconds:.1f} s")
+        super().__init__(f"runs again in {after_seconds:.1f} s")
         self.after_seconds = after_seconds
 
 
 class BadJob(ArchiverError):
-    """A job whose data is not what its kind carries. Trying it again does not help."""
+    """A job whose data does not match its kind. Retrying does not help."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a job carries. A subclass is a kind of job; its class variables say how it is run."""
+    """The data of a job. A subclass is a kind of job; its class variables define how it runs."""
 
     name: ClassVar[str]
     queues: ClassVar[frozenset[QueueName]] = frozenset({QueueName.INGESTION})
@@ -52,7 +53,7 @@ class Job:
     attempts: ClassVar[int] = 5
 
     def data(self) -> dict[str, Any]:
-        """Without what has its default: a process of an earlier release refuses fields that it does not know."""
+        """Omits default values: a process of an earlier release rejects fields that it does not know."""
         values = {one.name: getattr(self, one.name) for one in fields(self) if getattr(self, one.name) != one.default}
         return {name: str(value) if isinstance(value, UUID) else value for name, value in values.items()}
 
@@ -69,23 +70,23 @@ class Job:
 
 
 _TYPES: dict[str, dict[str, Any]] = {}
-"""The types of the fields, by the name of the job: working them out costs more than reading a job."""
+"""Cached field types by job name: resolving them costs more than reading a job."""
 
 
 def _read(job: str, name: str, value: Any, kind: type) -> Any:
     if not isinstance(value, str):
-        raise BadJob(f"{job}: {name} is not a text")
+        raise BadJob(f"{job}: {name} is not a string")
     if kind is not UUID:
         return value
     try:
         return UUID(value)
     except ValueError:
-        raise BadJob(f"{job}: {name} is not an id") from None
+        raise BadJob(f"{job}: {name} is not a UUID") from None
 
 
 @dataclass(frozen=True, slots=True)
 class Ping(Job):
-    """Does nothing, and so proves that a job finds a worker and its result the way back."""
+    """Does nothing, which proves that a job reaches a worker and its result comes back."""
 
     name = "ping"
     queues = frozenset(QueueName)
@@ -97,21 +98,21 @@ class Ping(Job):
 
 @dataclass(frozen=True, slots=True)
 class ScheduleContinuousSync(Job):
-    """The tick: starts what is due, and looks after what has stopped."""
+    """The tick: starts the sources that are due, and ends dead sessions."""
 
     name = "schedule-continuous-sync"
 
 
 @dataclass(frozen=True, slots=True)
 class ContinuousSync(Job):
-    """One cycle of one source: lists its mailboxes, unless it is told which."""
+    """One cycle of one source: lists its mailboxes, unless `mailbox_ids` names them."""
 
     name = "continuous-sync"
     timeout_seconds = 3600.0
 
     source_id: UUID
     mailbox_ids: str = ""
-    """Only these, separated by commas."""
+    """Comma-separated ids, for a cycle over these mailboxes only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +124,7 @@ class InitialImport(Job):
 
     source_id: UUID
     import_id: str = ""
-    """The row in `imports` that says what is read."""
+    """The row in `imports` that defines what is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +150,7 @@ class SyncCycleFinished(Job):
 
 @dataclass(frozen=True, slots=True)
 class IndexEmailBatch(Job):
-    """Documents are behind: their messages are new or have changed, or their attachments are to be read (`stage`)."""
+    """Documents are behind: their messages are new or changed, or their attachments are unread (`stage`)."""
 
     name = "index-email-batch"
     queues = frozenset({QueueName.INDEXING})
@@ -162,8 +163,8 @@ class IndexEmailBatch(Job):
 
 
 @dataclass(frozen=True, slots=True)
-class Reindex(Job):
-    """Fills a new index beside the live one, and puts it in its place."""
+class ReindexJob(Job):
+    """Fills a new index next to the live one, and swaps them."""
 
     name = "reindex"
     queues = frozenset({QueueName.INDEXING})
@@ -172,8 +173,18 @@ class Reindex(Job):
 
 
 @dataclass(frozen=True, slots=True)
+class RethreadJob(Job):
+    """Applies the present rules of conversations to threads that an older release made."""
+
+    name = "rethread"
+    queues = frozenset({QueueName.INDEXING})
+    priority = ATTACHMENTS_PRIORITY
+    timeout_seconds = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
 class ReconcileIndex(Job):
-    """Compares the index with Postgres, and repairs what differs."""
+    """Compares the index with Postgres and repairs the differences."""
 
     name = "reconcile-index"
     queues = frozenset({QueueName.INDEXING})
@@ -191,15 +202,16 @@ JOBS: dict[str, type[Job]] = {
         ProcessMailbox,
         SyncCycleFinished,
         IndexEmailBatch,
-        Reindex,
+        ReindexJob,
+        RethreadJob,
         ReconcileIndex,
     )
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Envelope:
-    """A job on its way: which one it is, what it belongs to, what caused it, and since when it is under way."""
+class JobEnvelope:
+    """A job in transit: its id, what it belongs to, what caused it, and when it was sent."""
 
     id: str
     job: Job
@@ -207,10 +219,10 @@ class Envelope:
     causation_id: str | None
     at: datetime
     priority: int | None = None
-    """None: that of its kind."""
+    """None for the default of its kind."""
 
     @classmethod
-    def of(cls, job: Job, job_id: str, correlation_id: str | None = None, causation_id: str | None = None) -> Envelope:
+    def of(cls, job: Job, job_id: str, correlation_id: str | None = None, causation_id: str | None = None) -> JobEnvelope:
         return cls(job_id, job, correlation_id or job_id, causation_id, datetime.now(UTC))
 
     def encode(self) -> dict[str, Any]:
@@ -224,14 +236,14 @@ class Envelope:
         }
 
     @classmethod
-    def decode(cls, name: str, encoded: Any) -> Envelope:
+    def decode(cls, name: str, encoded: Any) -> JobEnvelope:
         kind = JOBS.get(name)
         if kind is None:
             raise BadJob(f"there is no job named {name!r}")
         try:
             version, data = encoded["v"], encoded["data"]
             if version != ENVELOPE_VERSION:
-                raise BadJob(f"{name}: version {version!r} of the envelope is unknown; was it sent by a newer version?")
+                raise BadJob(f"{name}: unknown envelope version {version!r}; was it sent by a newer release?")
             at = datetime.fromisoformat(encoded["at"])
             return cls(encoded["id"], kind.from_data(data), encoded["correlation_id"], encoded["causation_id"], at)
         except (KeyError, TypeError, ValueError) as error:
@@ -239,7 +251,7 @@ class Envelope:
 
 
 def options(kind: type[Job], job_id: str | None, priority: int | None = None) -> dict[str, Any]:
-    """BullMQ's options. Each job has a priority: one without would go before all others, for ever."""
+    """BullMQ's options. Every job has a priority: a job without one would always go before all others."""
     chosen: dict[str, Any] = {
         "priority": priority or kind.priority,
         "attempts": kind.attempts,

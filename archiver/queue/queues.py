@@ -1,4 +1,4 @@
-"""Putting jobs into queues, and looking at them."""
+"""Adds jobs to queues, and inspects them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from archiver.config import interval_seconds
 from archiver.errors import NotReady
 from archiver.queue.completion import wait_for_job
 from archiver.queue.connection import request_client
-from archiver.queue.figures import JobFigures
-from archiver.queue.jobs import Envelope, Job, Ping, QueueName, options
+from archiver.queue.job_statistics import JobFigures
+from archiver.queue.jobs import Job, JobEnvelope, Ping, QueueName, options
 
 _MARK = "archiver:mark"
 _ALIVE = ("waiting", "prioritized", "delayed", "active")
@@ -34,7 +34,7 @@ class FailedJob:
 
 
 class JobQueues:
-    """The queues of one Redis. To be used inside one event loop, and closed."""
+    """The queues of one Redis, for use inside one event loop. Must be closed."""
 
     def __init__(self, url: str) -> None:
         self._client = request_client(url)
@@ -48,10 +48,10 @@ class JobQueues:
         await self._client.aclose()
 
     async def add(self, queue: QueueName, job: Job, job_id: str) -> None:
-        await self.add_bulk(queue, [Envelope.of(job, job_id)])
+        await self.add_bulk(queue, [JobEnvelope.of(job, job_id)])
 
-    async def add_bulk(self, queue: QueueName, envelopes: Sequence[Envelope]) -> None:
-        """In one write. Adding an id that is there already does nothing."""
+    async def add_bulk(self, queue: QueueName, envelopes: Sequence[JobEnvelope]) -> None:
+        """Adds all in one write. Adding an existing id does nothing."""
         jobs: list[dict[str, Any]] = []
         for envelope in envelopes:
             assert queue in envelope.job.queues
@@ -64,41 +64,41 @@ class JobQueues:
             await self.figures.write()
 
     async def counts(self, queue: QueueName) -> dict[str, int]:
-        """Jobs by state; paused queues count theirs as waiting."""
+        """Number of jobs by state; the jobs of a paused queue count as waiting."""
         return dict(
             await self._queues[queue].getJobCounts("active", "waiting", "prioritized", "delayed", "failed", "completed")
         )
 
     async def alive(self, queue: QueueName, job_ids: Iterable[str]) -> set[str]:
-        """Those that wait or run."""
+        """The ids of jobs that are waiting or running."""
         states = {job_id: await self._queues[queue].getJobState(job_id) for job_id in job_ids}
         return {job_id for job_id, state in states.items() if state in _ALIVE}
 
     async def forget(self, queue: QueueName, job_ids: Iterable[str]) -> None:
-        """Removes what is left of jobs that have ended, so that their ids can be used again."""
+        """Removes what is left of ended jobs, so that their ids can be reused."""
         for job_id in job_ids:
             await self._queues[queue].remove(job_id)
 
-    async def failed(self, queue: QueueName, most: int = 100, after: int = 0) -> list[FailedJob]:
-        """Without the first `after` of them."""
-        jobs = await self._queues[queue].getFailed(after, after + most - 1)
+    async def failed(self, queue: QueueName, limit: int = 100, after: int = 0) -> list[FailedJob]:
+        """The jobs that BullMQ gave up, without the first `after` ones."""
+        jobs = await self._queues[queue].getFailed(after, after + limit - 1)
         return [FailedJob(queue, job.id, job.name, job.data, job.failedReason or "", job.attemptsMade) for job in jobs if job]
 
-    async def is_forgetful(self) -> bool:
-        """True once for each time that Redis comes up empty: it was flushed, or replaced."""
+    async def was_flushed(self) -> bool:
+        """True once each time that Redis comes up empty, because it was flushed or replaced."""
         return bool(await self._client.set(_MARK, "1", nx=True))
 
     async def workers(self, queue: QueueName) -> int:
-        """How many worker processes listen."""
+        """The number of connected worker processes."""
         return max(1, int(await self._queues[queue].get_workers_count()) // 2)
 
     async def listening(self, queue: QueueName) -> list[str]:
-        """The worker processes that listen, by name; each has several connections."""
+        """The names of connected worker processes; each has several connections."""
         names = {str(client["rawname"]) for client in await self._queues[queue].get_workers()}
         return sorted(name.partition(":w:")[2] for name in names)
 
     async def pause(self, queue: QueueName) -> None:
-        """Jobs that run are finished; new ones can be added."""
+        """Running jobs finish; new ones can still be added."""
         await self._queues[queue].pause()
 
     async def resume(self, queue: QueueName) -> None:
@@ -107,27 +107,27 @@ class JobQueues:
     async def is_paused(self, queue: QueueName) -> bool:
         return bool(await self._queues[queue].isPaused())
 
-    async def keep_schedule(self, queue: QueueName, job: Job, schedule: str) -> None:
-        """Makes sure that `job` comes by this schedule. One that is right already is left alone: replacing it would lose a
-        tick that is due."""
+    async def ensure_schedule(self, queue: QueueName, job: Job, schedule: str) -> None:
+        """Ensures that `job` runs on this schedule. A correct schedule is not replaced, because that would lose a tick that is
+        due."""
         seconds = interval_seconds(schedule)
         wanted: dict[str, Any] = {"every": seconds * 1000} if seconds else {"pattern": schedule, "tz": "UTC"}
         bull = self._queues[queue]
-        # (getJobScheduler raises for one that is not there)
+        # (getJobScheduler raises if there is none)
         found = next((one for one in await bull.getJobSchedulers(0, -1) if one and one.get("key") == job.name), None)
         if found and all(str(found.get(name)) == str(value) for name, value in wanted.items()):
             return
         template = {**options(type(job), None), "removeOnComplete": {"count": 10}}
-        await bull.upsertJobScheduler(job.name, wanted, job.name, Envelope.of(job, job.name).encode(), template)
+        await bull.upsertJobScheduler(job.name, wanted, job.name, JobEnvelope.of(job, job.name).encode(), template)
 
 
 async def ping(url: str, queue: QueueName, timeout_seconds: float = 5.0) -> float:
-    """Seconds until a worker of this queue answered."""
+    """The seconds until a worker of this queue responded."""
     started = time.monotonic()
     token = secrets.token_hex(8)
     async with JobQueues(url) as queues:
         await queues.add(queue, Ping(token), f"ping-{token}")
     answer = await wait_for_job(url, queue, f"ping-{token}", timeout_seconds)
     if answer != {"token": token}:
-        raise NotReady(f"a worker of the queue {queue.value!r} gave a wrong answer")
+        raise NotReady(f"a worker of the queue {queue.value!r} returned a wrong result")
     return time.monotonic() - started

@@ -1,1 +1,1 @@
-"""The search index: the Meilisearch client, the documents, and the embedded server."""
+"""Search: the Meilisearch client, the documents, the query language, and searching within a reader's scope."""

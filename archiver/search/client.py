@@ -1,4 +1,4 @@
-"""The Meilisearch client: for a real Meilisearch and for the embedded server alike."""
+"""The Meilisearch client, for a real Meilisearch and for the embedded server."""
 
 from __future__ import annotations
 
@@ -16,9 +16,7 @@ from archiver.errors import ConfigError, NotReady
 
 def make_client(settings: Settings, timeout_seconds: int = 30) -> meilisearch.Client:
     if settings.meili_host is None or settings.meili_master_key is None:
-        raise ConfigError(
-            "MEILI_HOST and MEILI_MASTER_KEY are not set; `archiver up` sets them to those of the embedded server"
-        )
+        raise ConfigError("MEILI_HOST and MEILI_MASTER_KEY are not set; `archiver up` sets them to its embedded server")
     host, key = settings.meili_host.get_secret_value(), settings.meili_master_key.get_secret_value()
     client = meilisearch.Client(host, key, timeout=timeout_seconds)
     client.http = _KeptOpen(client)
@@ -26,9 +24,9 @@ def make_client(settings: Settings, timeout_seconds: int = 30) -> meilisearch.Cl
 
 
 class _KeptOpen(HttpRequests):
-    """One connection for all requests of a client; the library itself opens, and sets up, a new one for each.
+    """Reuses one connection for all requests of a client; the library itself opens a new one for each.
 
-    What the environment says about proxies and certificates is read once.
+    Proxy and certificate settings are read from the environment once.
     """
 
     def __init__(self, client: meilisearch.Client) -> None:
@@ -41,13 +39,13 @@ class _KeptOpen(HttpRequests):
     def send_request(self, http_method: Callable[..., Any], path: str, *given: Any, **more: Any) -> Any:
         try:
             return super().send_request(getattr(self._session, http_method.__name__), path, *given, **more)
-        except requests.RequestException as error:  # an answer that broke off, which the client does not expect
+        except requests.RequestException as error:  # a truncated response, which the client does not handle
             raise MeilisearchCommunicationError(str(error)) from error
 
 
 def search_version(settings: Settings) -> str:
-    """Asks for the version, which needs the key too. Raises NotReady when there is no good answer."""
+    """Requests the version, which also checks the key. Raises NotReady if there is no valid response."""
     try:
         return str(make_client(settings, timeout_seconds=3).get_version()["pkgVersion"])
     except (MeilisearchError, KeyError) as error:
-        raise NotReady(f"search does not answer: {str(error).splitlines()[0]}") from error
+        raise NotReady(f"the search server does not answer: {str(error).splitlines()[0]}") from error

@@ -1,20 +1,20 @@
 """The document of a message in the search index, and the settings of the index. Pure.
 
-A change of either must make a new GENERATION: the settings are part of it, the builder counts DOCUMENT_VERSION up.
+A change of either must produce a new GENERATION: the settings are part of it; for the builder, increment DOCUMENT_VERSION.
 
 | attribute | holds |
 |---|---|
 | `subject`, `filenames`, `from`, `to`, `cc`, `bcc`, `people` | text that is searched (`people`: Sender and Reply-To) |
-| `text_01` … `text_99` | text: what was written anew, then (from 02 on) quotes and nested mail, then (from 03 on) attachments |
+| `text_01` … `text_99` | text: new text; from 02 on quotes, nested mail and the other form; from 03 on attachments |
 | `subject_is`, `filename_is` | single words, folded; `.pdf` |
 | `from_is`, `to_is`, `cc_is`, `bcc_is`, `people_is` | whole addresses, `@domain`, single words of names and addresses |
-| `sender`, `domain`, `kinds` | facets: the author's address and domain, sorts of files |
-| `year`, `month` | facets: the year that each time zone can tell its own from (tokens.year_token), the month in UTC |
-| `types`, `has`, `size`, `date`, `order` | media types and endings; `attachment`; bytes; seconds; sorts by date, then by id |
+| `sender`, `domain`, `kinds` | facets: the author's address and domain, kinds of files |
+| `year`, `month` | facets: a token from which each time zone derives its year (tokens.year_token), the month in UTC |
+| `types`, `has`, `size`, `date`, `order` | media types and extensions; `attachment`; bytes; seconds; sorts by date, then id |
 | `mailbox`, `folder`, `label` | of copies, each with its mailbox: the id, and `id/folder`, `id/label` |
-| `any_folder`, `any_label`, `source` | the same for those who may see all mailboxes, and for nobody else |
+| `any_folder`, `any_label`, `source` | the same, only for readers who may see all mailboxes |
 | `list`, `message_id`, `hashes`, `thread` | exact values |
-| `version`, `pages`, `cut` | not searched: `index_version`; where pages of attachments begin; whether text was left out |
+| `version`, `pages`, `cut` | not searched: `index_version`; offsets of attachment pages; whether text was omitted |
 """
 
 from __future__ import annotations
@@ -25,19 +25,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from archiver.extract.extraction import Page
-from archiver.mail.marks import Span
-from archiver.mail.message import Message
 from archiver.search.file_types import ending_of, kind_of
 from archiver.search.pieces import Pieces
 from archiver.search.tokens import copy_token, month_token, token, year_token
 from archiver.search.words import words
 
+if TYPE_CHECKING:  # a search reads the settings of the index, and no mail: the parser takes long to load
+    from archiver.extract.extraction import TextPage
+    from archiver.mail.marks import MarkSpan
+    from archiver.mail.message import Message
+
 INDEX: Final = "messages"  # the index that is searched
-DOCUMENT_VERSION: Final = 2  # rises when the same inputs give another document
+DOCUMENT_VERSION: Final = 3  # incremented when the same inputs produce a different document
 MAX_TEXTS: Final = 99
 TEXTS: Final = tuple(f"text_{number:02}" for number in range(1, MAX_TEXTS + 1))
 ROLES: Final = {"from": "from", "to": "to", "cc": "cc", "bcc": "bcc", "sender": "people", "reply_to": "people"}
@@ -50,7 +52,8 @@ INDEX_SETTINGS: Final[dict[str, Any]] = {
     "searchableAttributes": ["subject", TEXTS[0], "from", "filenames", "to", TEXTS[1], "cc", "bcc", "people", *TEXTS[2:]],
     "filterableAttributes": sorted({*FACETS, *WORDS, *EXACT}),
     "sortableAttributes": ["order"],
-    "rankingRules": ["sort", "words", "typo", "proximity", "attribute", "exactness"],
+    # the last one decides between equals: without it the order of arrival would, which depends on mail that others have
+    "rankingRules": ["sort", "words", "typo", "proximity", "attribute", "exactness", "order:desc"],
     "faceting": {"maxValuesPerFacet": 1000, "sortFacetValuesBy": {"*": "count"}},
     "pagination": {"maxTotalHits": 1_000_000_000},
 }
@@ -60,7 +63,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
-class Person:
+class Participant:
     """A row of `participants`."""
 
     role: str
@@ -69,7 +72,7 @@ class Person:
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
+class IndexedCopy:
     """A row of `message_copies` that is not deleted, with the source of its mailbox."""
 
     mailbox_id: UUID
@@ -80,17 +83,17 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class FileText:
-    """An attachment of the message, and its text as far as there is one."""
+    """An attachment of the message, with its text if there is any."""
 
     name: str
     media_type: str
     sha256: bytes
-    pages: tuple[Page, ...] = ()
+    pages: tuple[TextPage, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """Everything that a document is made from: the row of the message, its participants and copies, the mail, its files.
+    """Everything a document is built from: the row of the message, its participants and copies, the mail, its files.
 
     `files` is empty while only the body is indexed; names and types of attachments come from the mail itself.
     """
@@ -105,13 +108,13 @@ class Inputs:
     thread_id: UUID | None = None
     sender: str | None = None
     subject: str | None = None
-    people: Sequence[Person] = ()
-    copies: Sequence[Copy] = ()
+    people: Sequence[Participant] = ()
+    copies: Sequence[IndexedCopy] = ()
     files: Sequence[FileText] = ()
 
 
 def build_document(inputs: Inputs) -> dict[str, Any]:
-    """The document of one message. Attributes without a value are left out."""
+    """The document of one message. Attributes without a value are omitted."""
     mail = inputs.message
     document: dict[str, Any] = {
         "id": str(inputs.id),
@@ -145,9 +148,9 @@ def build_document(inputs: Inputs) -> dict[str, Any]:
 
 
 def place_of(document: Mapping[str, Any], attribute: str, start_byte: int) -> tuple[str, int] | None:
-    """The file and the page (0: it has none) that a match at this byte of an attribute lies in; None: in the mail itself.
+    """The file and page (0 if it has none) of a match at this byte of an attribute; None if it is in the mail itself.
 
-    Needs `pages` of the document alone.
+    Needs only `pages` of the document.
     """
     found: tuple[str, int] | None = None
     for entry in document.get("pages", ()):
@@ -159,13 +162,13 @@ def place_of(document: Mapping[str, Any], attribute: str, start_byte: int) -> tu
 
 
 def list_tokens(list_id: str) -> list[str]:
-    """The List-Id, and its first label: `dev.lists.example.org` is `dev` too."""
+    """The List-Id and its first label: `dev.lists.example.org` also matches `dev`."""
     return _distinct([token(list_id), token(list_id.partition(".")[0])])
 
 
 @lru_cache(maxsize=16384)
 def people_tokens(address: str, name: str | None) -> tuple[str, ...]:
-    """Of a person, who mostly comes again and again."""
+    """The tokens of a person. Cached, because the same people recur."""
     found = [token(address)] if "@" in address else []
     domain = address.rpartition("@")[2] if found else ""
     if domain:
@@ -177,11 +180,11 @@ def people_tokens(address: str, name: str | None) -> tuple[str, ...]:
 
 
 def _order(at: datetime, message_id: UUID) -> int:
-    """Milliseconds, and 9 bits of the id below them: one number that sorts by date and then by id, and fits a double."""
+    """Milliseconds followed by 9 bits of the id: one number that sorts by date and then by id, and fits a double."""
     return int((at - _EPOCH) // timedelta(milliseconds=1)) * 512 + (message_id.int >> 119)
 
 
-def _add_people(document: dict[str, Any], people: Iterable[Person]) -> None:
+def _add_people(document: dict[str, Any], people: Iterable[Participant]) -> None:
     for person in people:
         role = ROLES[person.role]
         texts = document.setdefault(role, [])
@@ -194,7 +197,7 @@ def _add_people(document: dict[str, Any], people: Iterable[Person]) -> None:
             document[f"{role}_is"] = list(document[f"{role}_is"])
 
 
-def _add_copies(document: dict[str, Any], copies: Iterable[Copy]) -> None:
+def _add_copies(document: dict[str, Any], copies: Iterable[IndexedCopy]) -> None:
     found: dict[str, dict[str, None]] = {}
     for copy in copies:
         mailbox = _id_text(copy.mailbox_id)
@@ -262,14 +265,14 @@ def _file_texts(file: FileText, before: int) -> list[tuple[list[dict[str, Any]],
     return found
 
 
-def split_passages(text: str, spans: Sequence[Span]) -> tuple[list[str], list[str]]:
-    """What was written anew, and what is quoted, signature, hidden or nested; each in order, without empty passages."""
+def split_passages(text: str, spans: Sequence[MarkSpan]) -> tuple[list[str], list[str]]:
+    """The new text, and the text that is quoted, signature, hidden or nested; each in order, without empty passages."""
     if not spans:
         return ([text] if text and not text.isspace() else []), []
     new: list[str] = []
     old: list[str] = []
     done = 0
-    for start, end in _merged(spans):
+    for start, end in _merge_spans(spans):
         for passages, passage in ((new, text[done:start]), (old, text[start:end])):
             if passage and not passage.isspace():
                 passages.append(passage)
@@ -279,7 +282,7 @@ def split_passages(text: str, spans: Sequence[Span]) -> tuple[list[str], list[st
     return new, old
 
 
-def _merged(spans: Sequence[Span]) -> list[tuple[int, int]]:
+def _merge_spans(spans: Sequence[MarkSpan]) -> list[tuple[int, int]]:
     merged: list[tuple[int, int]] = []
     for span in sorted(spans):
         if merged and span.start <= merged[-1][1]:

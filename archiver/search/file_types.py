@@ -1,8 +1,8 @@
-"""What people call the files that are attached to mail."""
+"""Kinds of attached files, by media type and file name extension."""
 
 from __future__ import annotations
 
-# the word of the query language, the media types (or their beginnings), the endings of file names
+# the word of the query language, the media types (or prefixes), the file name extensions
 _KINDS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("pdf", ("application/pdf",), ("pdf",)),
     ("image", ("image/",), ("png", "jpg", "jpeg", "gif", "webp", "bmp", "tif", "tiff", "heic", "svg", "ico")),
@@ -69,13 +69,13 @@ _MAX_ENDING = 10
 
 
 def ending_of(name: str) -> str:
-    """`pdf` of `Invoice.PDF`; nothing for what is no ending."""
+    """`pdf` for `Invoice.PDF`; empty if there is no extension."""
     _, dot, ending = name.rpartition(".")
     return ending.lower() if dot and ending.isalnum() and len(ending) <= _MAX_ENDING else ""
 
 
 def kind_of(media_type: str, name: str) -> str:
-    """One word of KINDS. A type that says nothing leaves the choice to the name."""
+    """One word of KINDS. For an unspecific media type, the file name decides."""
     for kind, types, _ in _KINDS:
         if media_type.startswith(types) and kind != "text":
             return kind

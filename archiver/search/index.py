@@ -1,4 +1,4 @@
-"""The search server as those who fill it see it: indexes, documents, and the tasks that work on them."""
+"""The search server for writers: indexes, documents, and the tasks that process them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from archiver.errors import ArchiverError, NotReady
 from archiver.search.client import make_client
 
 REQUEST_BYTES = 16 << 20
-"""Documents go out in requests of about this size; one that is larger goes alone."""
+"""Documents are sent in requests of about this size; a larger document is sent alone."""
 
 _FIRST_LOOK_SECONDS = 0.01
 _LONGEST_LOOK_SECONDS = 0.25
@@ -31,16 +31,16 @@ _NOT_OURS = frozenset({401, 403, 408, 429})
 
 
 class SearchUnavailable(NotReady):
-    """The search server is away, or could not do for reasons of its own what the same request can do later."""
+    """The search server is down, or failed for internal reasons: the same request may succeed later."""
 
 
-class Refused(ArchiverError):
-    """The search server does not take this, and will not take it later."""
+class SearchRefused(ArchiverError):
+    """The search server rejects this request, and would reject it later too."""
 
 
 @dataclass(frozen=True, slots=True)
 class IndexInfo:
-    """An index, as the server tells it. `created_at` tells one from another, whatever they are called."""
+    """An index as reported by the server. `created_at` identifies it, whatever its name."""
 
     uid: str
     created_at: str
@@ -48,7 +48,7 @@ class IndexInfo:
 
 
 class SearchServer:
-    """Safe to use from several threads: each has a client of its own."""
+    """Thread-safe: each thread has its own client."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -57,53 +57,53 @@ class SearchServer:
     # indexes
 
     def ensure_index(self, uid: str, settings: Mapping[str, Any]) -> IndexInfo:
-        """The index, made if it is not there, with these settings."""
+        """The index with these settings, created if it does not exist."""
         if self.info(uid) is None:
-            with _told("create the index"):
+            with _translate_errors("create the index"):
                 task = self._client.create_index(uid, {"primaryKey": "id"})
             try:
                 self.wait(task.task_uid)
-            except Refused:  # somebody else was quicker
+            except SearchRefused:  # another process was faster
                 if self.info(uid) is None:
                     raise
         if not self.has_settings(uid, settings):
-            with _told("set up the index"):
+            with _translate_errors("set up the index"):
                 task = self._client.index(uid).update_settings(dict(settings))
             self.wait(task.task_uid)
         info = self.info(uid)
         if info is None:
-            raise SearchUnavailable(f"the index {uid} has gone again")
+            raise SearchUnavailable(f"the index {uid} disappeared right after it was created")
         return info
 
     def info(self, uid: str) -> IndexInfo | None:
         try:
-            with _told("look at the index"):
+            with _translate_errors("inspect the index"):
                 found = self._client.get_raw_index(uid)
-        except Refused as error:
+        except SearchRefused as error:
             if "not found" in str(error):
                 return None
             raise
         return IndexInfo(found["uid"], found["createdAt"], found["updatedAt"])
 
     def has_settings(self, uid: str, settings: Mapping[str, Any]) -> bool:
-        with _told("read the settings of the index"):
+        with _translate_errors("read the settings of the index"):
             found = self._client.index(uid).get_settings()
         return all(_same(name, wanted, found.get(name)) for name, wanted in settings.items())
 
     def count(self, uid: str) -> int:
-        with _told("count the documents"):
+        with _translate_errors("count the documents"):
             return int(self._client.index(uid).get_stats().number_of_documents)
 
     def swap(self, first: str, second: str) -> None:
-        with _told("swap the indexes"):
+        with _translate_errors("swap the indexes"):
             task = self._client.swap_indexes([{"indexes": [first, second]}])
         self.wait(task.task_uid)
 
     def finish_swaps(self) -> None:
-        """Returns when no swap is waiting: one that was asked for before a crash has been done then."""
+        """Returns when no swap is pending: a swap requested before a crash is done by then."""
         parameters = {"types": ["indexSwap"], "statuses": ["enqueued", "processing"]}
         while True:
-            with _told("look for swaps"):
+            with _translate_errors("list swaps"):
                 waiting = self._client.get_tasks(parameters).results
             if not waiting:
                 return
@@ -111,38 +111,38 @@ class SearchServer:
 
     def drop(self, uid: str) -> None:
         if self.info(uid) is not None:
-            with _told("drop the index"):
+            with _translate_errors("drop the index"):
                 task = self._client.delete_index(uid)
             self.wait(task.task_uid)
 
     # documents
 
     def add(self, uid: str, documents: Sequence[bytes]) -> int:
-        """Adds or replaces documents, given as JSON. The number of the task."""
+        """Adds or replaces documents, given as JSON. Returns the task's number."""
         body = b"[" + b",".join(documents) + b"]"
-        with _told("take documents"):
+        with _translate_errors("store documents"):
             return int(self._client.index(uid).add_documents_raw(body, "id", "application/json").task_uid)
 
     def delete(self, uid: str, ids: Sequence[str]) -> int:
-        with _told("delete documents"):
+        with _translate_errors("delete documents"):
             answer = self._client.http.post(f"indexes/{uid}/documents/delete-batch", list(ids))
             return int(answer["taskUid"])
 
     def wait(self, task_uid: int) -> None:
-        """Until the task has succeeded. Raises Refused if it failed for what is in it."""
+        """Waits until the task has succeeded. Raises SearchRefused if it failed because of its content."""
         pause, deadline = _FIRST_LOOK_SECONDS, time.monotonic() + _SETTING_SECONDS
         while True:
             try:
-                with _told("look at the task"):
+                with _translate_errors("inspect the task"):
                     task = self._client.get_task(task_uid)
-            except Refused as error:
-                raise SearchUnavailable(f"the search server has forgotten a task: {error}") from error
+            except SearchRefused as error:
+                raise SearchUnavailable(f"the search server no longer knows a task: {error}") from error
             if task.status == "succeeded":
                 return
             if task.status in ("failed", "canceled"):
                 raise _failure(task.error or {"message": f"the task was {task.status}", "type": "internal"})
             if time.monotonic() > deadline:
-                raise SearchUnavailable(f"the search server has not done task {task_uid} within {_SETTING_SECONDS:.0f} s")
+                raise SearchUnavailable(f"the search server has not finished task {task_uid} within {_SETTING_SECONDS:.0f} s")
             time.sleep(pause)
             pause = min(pause * 1.5, _LONGEST_LOOK_SECONDS)
 
@@ -160,7 +160,7 @@ class SearchServer:
         return self._fetch(uid, {"fields": list(fields), "ids": list(ids), "limit": len(ids)}) if ids else []
 
     def _fetch(self, uid: str, parameters: dict[str, Any]) -> list[dict[str, Any]]:
-        with _told("read documents"):
+        with _translate_errors("read documents"):
             return [dict(document) for document in self._client.index(uid).get_documents(parameters).results]
 
     @property
@@ -181,19 +181,19 @@ def _same(name: str, wanted: Any, found: Any) -> bool:
 
 
 @contextmanager
-def _told(what: str) -> Iterator[None]:
-    """The client's errors as ours: whether the same can work later."""
+def _translate_errors(what: str) -> Iterator[None]:
+    """Translates the client's errors into ours, by whether a retry can succeed."""
     try:
         yield
     except MeilisearchApiError as error:
         problem = f"the search server can't {what}: {error.message}"
         if error.status_code >= 500 or error.status_code in _NOT_OURS:
             raise SearchUnavailable(problem) from error
-        raise Refused(problem) from error
-    except (MeilisearchError, requests.RequestException) as error:  # the library passes on that an answer broke off
+        raise SearchRefused(problem) from error
+    except (MeilisearchError, requests.RequestException) as error:  # the library does not translate truncated responses
         raise SearchUnavailable(f"the search server does not answer: {str(error).splitlines()[0]}") from error
 
 
 def _failure(error: Mapping[str, Any]) -> ArchiverError:
     problem = str(error.get("message", "no reason was given"))
-    return SearchUnavailable(problem) if error.get("type") in _TRY_AGAIN else Refused(problem)
+    return SearchUnavailable(problem) if error.get("type") in _TRY_AGAIN else SearchRefused(problem)

@@ -1,7 +1,7 @@
-"""Long text in pieces that an engine keeps whole.
+"""Splits long text into pieces that an engine indexes completely.
 
-Meilisearch numbers the words of an attribute up to 65,535 and drops the rest without a word. A sign that ends a sentence counts
-as seven words more there, so positions are counted, not words alone.
+Meilisearch numbers the words of an attribute up to 65,535 and silently drops the rest. The end of a sentence counts as seven
+more words, so positions are counted rather than words.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ _GAP: Final = 7
 _ASCII_SIGNS: Final = b".;,!?()[]{}|\n"
 _WIDE_SIGNS: Final = "。、，！？；：「」『』（）"
 _CHARS_PER_POSITION: Final = 6
-_OVERLAP_CHARS: Final = 400  # a phrase that lies on a cut is found in the next piece
+_OVERLAP_CHARS: Final = 400  # a phrase across a cut is found in the next piece
 _SHORT: Final = POSITIONS // (_GAP + 1)
 
 
 def positions(text: str) -> int:
-    """Not less than what an engine counts for this text."""
+    """An upper bound of the positions that an engine counts for this text."""
     if len(text) <= _SHORT // 4:
         return len(text) * (_GAP + 1)
     is_ascii = text.isascii()
@@ -30,12 +30,12 @@ def positions(text: str) -> int:
     if not is_ascii:
         signs += sum(map(text.count, _WIDE_SIGNS))
     gaps = _GAP * signs + _GAP + 1
-    rough = gaps + (len(text) // 2 + 1 if is_ascii else len(text))  # in ASCII at least one sign lies between two words
+    rough = gaps + (len(text) // 2 + 1 if is_ascii else len(text))  # in ASCII, at least one character separates two words
     return rough if rough <= POSITIONS // 2 else gaps + count_words(text)
 
 
 class Pieces:
-    """Collects passages into texts of at most POSITIONS: each a list of passages, or `joined` by line ends with marks in it."""
+    """Collects passages into texts of at most POSITIONS: each a list of passages, or `joined` by newlines, with marks."""
 
     def __init__(self, *, joined: bool = False) -> None:
         self._joined = joined
@@ -54,7 +54,7 @@ class Pieces:
         return [text[0][0] if len(text) == 1 else [passage for passage, _ in text] for text in self._texts]
 
     def joined_texts(self) -> Iterator[tuple[str, list[tuple[int, Any]]]]:
-        """Each text with the byte (of UTF-8, as engines count) at which each passage begins, and its mark."""
+        """Each text with the byte offset (UTF-8, as engines count) of each passage, and its mark."""
         for text in self._texts:
             starts: list[tuple[int, Any]] = []
             place = 0
@@ -65,7 +65,7 @@ class Pieces:
 
 
 def split_long(text: str) -> Iterator[tuple[str, int]]:
-    """The text in one part, or in overlapping parts that are cut between words; each with the positions it takes."""
+    """The text in one part, or in overlapping parts that are cut between words; each with its number of positions."""
     start = 0
     while True:
         size = min(len(text) - start, POSITIONS * _CHARS_PER_POSITION)
@@ -80,6 +80,6 @@ def split_long(text: str) -> Iterator[tuple[str, int]]:
 
 
 def _between_words(text: str, place: int) -> int:
-    """The last white space before this place, or the place itself where there is none nearby."""
+    """The last white space before this offset, or the offset itself if there is none nearby."""
     begin = max(0, place - _OVERLAP_CHARS)
     return next((at for at in range(place, begin, -1) if text[at : at + 1].isspace()), place)

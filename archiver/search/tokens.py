@@ -1,7 +1,7 @@
-"""Filterable tokens: the same spelling in documents and in queries, whatever engine compares them.
+"""Filterable tokens: spelled the same in documents and queries, whichever engine compares them.
 
-Words are folded here, so that a filter finds what a search for the word finds. Signs that the filter language gives a meaning
-to are written as percent codes, and what is longer than an engine keeps of a value is replaced by its hash.
+Words are folded here, so that a filter finds what a search for the word finds. Characters with a meaning in the filter language
+are percent-encoded, and values longer than an engine stores are replaced by their hash.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import unicodedata
 from datetime import UTC, datetime, timedelta, tzinfo
 
 _SPECIAL = re.compile(r"[\x00-\x1f\x7f\"'\\%]")
-_MAX_BYTES = 240  # Meilisearch keeps 468 bytes of a value
+_MAX_BYTES = 240  # Meilisearch stores 468 bytes of a value
 _NEAR_NEW_YEAR = timedelta(hours=15)  # no time zone is further from UTC
-_QUARTER = timedelta(minutes=15)  # nor does one differ from UTC by less than this
+_QUARTER = timedelta(minutes=15)  # time zone offsets are multiples of this
 
 
 def token(value: str) -> str:
-    """A value as a token. Case does not count for the engines; other spellings of one character are made one."""
+    """A value as a token. Engines ignore case; different encodings of one character are unified."""
     value = unicodedata.normalize("NFC", " ".join(value.split())) if not value.isascii() else " ".join(value.split())
     value = _SPECIAL.sub(lambda match: f"%{ord(match[0]):02x}", value)
     if len(value) * 4 > _MAX_BYTES and len(value.encode("utf-8", "replace")) > _MAX_BYTES:
@@ -27,12 +27,12 @@ def token(value: str) -> str:
 
 
 def copy_token(mailbox_id: object, value: str) -> str:
-    """What belongs to a copy: nobody can ask for it without naming the mailbox."""
+    """A value of one copy: it can only be queried together with its mailbox."""
     return f"{mailbox_id}/{token(value)}"
 
 
 def year_token(at: datetime) -> str:
-    """The year in UTC, or for mail around New Year the quarter of an hour, from which each time zone knows its year."""
+    """The year in UTC or, for mail around New Year, the quarter of an hour, from which the year in any time zone follows."""
     at = at.astimezone(UTC)
     if (at - _NEAR_NEW_YEAR if at.year > 1 else at).year == (at + _NEAR_NEW_YEAR if at.year < 9999 else at).year:
         return f"{at.year:04}"
@@ -40,7 +40,7 @@ def year_token(at: datetime) -> str:
 
 
 def year_of(value: str, zone: tzinfo) -> int:
-    """The year that a token of `year_token` means in a time zone."""
+    """The year that a `year_token` means in a time zone."""
     if len(value) == 4:
         return int(value)
     return datetime.fromisoformat(value).replace(tzinfo=UTC).astimezone(zone).year

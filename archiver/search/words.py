@@ -1,7 +1,7 @@
-"""Words as a search compares them: cut at everything that is neither letter nor digit, and folded.
+"""Words as searches compare them: split at everything that is neither letter nor digit, and folded.
 
 The embedded server, the documents and the queries use the same words: case, accents, compatibility forms, Arabic and Hebrew
-marks do not count, and scripts without spaces are cut into single characters.
+marks are ignored, and scripts without spaces are split into single characters.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _UNSPACED = (
 )
 UNSPACED_CHAR = re.compile(f"([{_UNSPACED}])")
 _THAI_TONES = re.compile("[\u0e47-\u0e4e\u0ec8-\u0ece]+")
-# vowel signs of Indic scripts, which Tantivy counts as letters and Python's \\w does not; viramas are no letters for either
+# vowel signs of Indic scripts, which Tantivy counts as letters and Python's \\w does not; viramas are letters for neither
 _VOWEL_SIGNS = "".join(
     char
     for char in map(chr, range(0x900, 0xE00))
@@ -52,7 +52,7 @@ _LETTER = f"[^\\W_{_UNSPACED}]|[{_VOWEL_SIGNS}]"
 WORD = re.compile(
     f"[{_UNSPACED}]|(?:{_LETTER})(?:{_LETTER}|[\u0300-\u036f\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0670\u00ad])*"
 )
-# what is not ASCII, with what stands between such characters and is no letter: a text in another script is one run
+# non-ASCII characters and the non-letters between them: a text in another script is one run
 _FOREIGN = re.compile("[^\x00-\x7f]+(?:[\x00-\x40]+[^\x00-\x7f]+)*")
 _ASCII_WORD = re.compile("[0-9a-z]+")
 _WORD_SHAPE = bytes(ord("a") if chr(code).isalnum() and code < 128 else ord(" ") for code in range(256))
@@ -65,7 +65,7 @@ def fold_word(word: str) -> str:
 
 
 def fold(text: str) -> str:
-    """Only what is not ASCII, mostly a few characters here and there, and often the same ones."""
+    """Folds only non-ASCII runs, which are mostly short and recurring, and therefore cached."""
     return _FOREIGN.sub(_folded_run, text)
 
 
@@ -99,5 +99,5 @@ def words(text: str) -> list[str]:
 
 def count_words(text: str) -> int:
     if text.isascii():
-        return (b" " + text.encode().translate(_WORD_SHAPE)).count(b" a")  # each word begins once
+        return (b" " + text.encode().translate(_WORD_SHAPE)).count(b" a")  # counts the beginnings of words
     return len(WORD.findall(text))

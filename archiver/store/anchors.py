@@ -1,4 +1,4 @@
-"""The head of the audit log as a frame: what the log was at a time, sealed with a key that the database does not have."""
+"""The head of the audit log as a frame: the state of the log at a time, sealed with a key that the database does not have."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 
 import orjson
 
-from archiver.store.content import Memory
+from archiver.store.content import MemoryContent
 from archiver.store.encoder import Record
-from archiver.store.frames import Kind
+from archiver.store.frames import FrameKind
 from archiver.store.keys import PackKeys
 
 VERSION = 1
@@ -25,13 +25,13 @@ class Anchor:
     """The number of the last entry; as each hash covers the one before, all entries up to it are covered."""
     hash: bytes
     accepts: str | None
-    """Why anchors before this one need not fit any more: the database was rebuilt or restored, by somebody with the keys."""
+    """Why the log need not match earlier anchors: an administrator with the keys rebuilt or restored the database."""
     key: str
-    """The fingerprint of the storage key that the MAC is made with."""
+    """The fingerprint of the storage key of the MAC."""
     mac: bytes
 
     @classmethod
-    def make(cls, keys: PackKeys, at: datetime, entry: int, hash_: bytes, accepts: str | None = None) -> Anchor:
+    def create(cls, keys: PackKeys, at: datetime, entry: int, hash_: bytes, accepts: str | None = None) -> Anchor:
         key = keys.active
         return cls(at, entry, hash_, accepts, key.fingerprint.hex(), key.anchoring.digest(_text(at, entry, hash_, accepts)))
 
@@ -40,7 +40,7 @@ class Anchor:
         return f"{self.entry}:{self.hash.hex()}"
 
     def is_genuine(self, keys: PackKeys) -> bool:
-        """False also if it was made with a key that is not among these."""
+        """Also False if it was created with a key that is not among these."""
         text = _text(self.at, self.entry, self.hash, self.accepts)
         return any(
             key.fingerprint.hex() == self.key and hmac.compare_digest(key.anchoring.digest(text), self.mac) for key in keys
@@ -61,11 +61,11 @@ class Anchor:
 
     def record(self) -> Record:
         content = self.encode()
-        return Record(Kind.AUDIT_ANCHOR, hashlib.sha256(content).digest(), Memory(content))
+        return Record(FrameKind.AUDIT_ANCHOR, hashlib.sha256(content).digest(), MemoryContent(content))
 
     @classmethod
     def decode(cls, content: bytes) -> Anchor:
-        """Raises ValueError for what is none."""
+        """Raises ValueError for anything else."""
         try:
             data: dict[str, Any] = orjson.loads(content)
             if data["v"] != VERSION:

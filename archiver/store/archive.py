@@ -10,18 +10,18 @@ from archiver.store.backend import Backend, PackFile, Written
 from archiver.store.dictionaries import Decompressors, Dictionary, Trainer, dictionary_id
 from archiver.store.encoder import Record
 from archiver.store.errors import Damage, LostPack
-from archiver.store.frames import Kind
+from archiver.store.frames import FrameKind
 from archiver.store.keys import PackKeys
-from archiver.store.pack import PACK_HEADER_BYTES, IndexEntry, PackHead, Place, decode_index, read_seal, walk
+from archiver.store.pack import PACK_HEADER_BYTES, PackHead, PackIndexEntry, PackLocation, decode_index, read_seal, walk
 from archiver.store.reader import FrameReader, ObjectReader
 
 
 class Places(Protocol):
     """What the database knows about where things are."""
 
-    def find(self, sha256: bytes, kind: Kind) -> Place | None: ...
+    def find(self, sha256: bytes, kind: FrameKind) -> PackLocation | None: ...
 
-    def dictionaries(self) -> list[tuple[bytes, Place]]:
+    def dictionaries(self) -> list[tuple[bytes, PackLocation]]:
         """SHA-256 and place of each, oldest first."""
 
     def known_end(self, pack_id: UUID) -> int | None:
@@ -40,10 +40,10 @@ class Archive:
     def append(self, records: Sequence[Record]) -> Written:
         return self.backend.append(records)
 
-    def read(self, sha256: bytes, kind: Kind = Kind.MESSAGE) -> bytes:
+    def read(self, sha256: bytes, kind: FrameKind = FrameKind.MESSAGE) -> bytes:
         return self.objects.read(sha256, kind)
 
-    def stream(self, sha256: bytes, kind: Kind = Kind.MESSAGE) -> Iterator[bytes]:
+    def stream(self, sha256: bytes, kind: FrameKind = FrameKind.MESSAGE) -> Iterator[bytes]:
         return self.objects.stream(sha256, kind)
 
     def close(self) -> None:
@@ -56,12 +56,12 @@ class Archive:
                 pack = self.backend.open(pack_id)
                 head = PackHead.decode(pack.read_at(0, PACK_HEADER_BYTES), pack.name)
             except Damage:
-                continue  # that is for `verify` to tell
+                continue  # reported by `verify`
             self.keys.find(head.fingerprint, head.key_id)
             return
 
     def use_newest_dictionary(self) -> None:
-        """So that a new process compresses as the one before it did."""
+        """Makes a new process compress like the previous one."""
         for _, place in reversed(self._places.dictionaries()):
             try:
                 self._trainer.current = Dictionary.of(self.frames.open(place).bytes())
@@ -84,7 +84,7 @@ class Archive:
             try:
                 pack = self.backend.open(pack_id)
                 for entry in entries(pack, self.frames):
-                    if entry.kind == Kind.DICTIONARY:
+                    if entry.kind == FrameKind.DICTIONARY:
                         frame = self.frames.open_in(pack, entry.offset, entry.length)
                         if dictionary_id(frame.sha256) == wanted:
                             return frame.bytes()
@@ -93,15 +93,15 @@ class Archive:
         return None
 
 
-def entries(pack: PackFile, frames: FrameReader) -> Iterator[IndexEntry]:
-    """All frames of a pack: from its index if it is sealed, else by walking over them. Damage is passed over."""
+def entries(pack: PackFile, frames: FrameReader) -> Iterator[PackIndexEntry]:
+    """All frames of a pack: from its index if it is sealed, else by walking over them. Damage is skipped."""
     seal = read_seal(pack.read_at, pack.size)
     if seal is not None:
         try:
             yield from decode_index(frames.open_in(pack, seal.index_offset, 0).bytes())
             return
         except Damage:
-            pass  # the index can't be read, the frames perhaps can
+            pass  # the index can't be read; the frames may still be readable
     for item in walk(pack.read_at, pack.size, pack.name):
         if not isinstance(item, Damage):
-            yield IndexEntry(item.header.kind, item.offset, item.header.frame_length, item.header.tag)
+            yield PackIndexEntry(item.header.kind, item.offset, item.header.frame_length, item.header.tag)

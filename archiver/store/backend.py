@@ -1,4 +1,4 @@
-"""Where packs are kept: what a folder and a bucket have in common."""
+"""Where packs are stored: what a folder and a bucket have in common."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class PackFile:
     read_at: Callable[[int, int], bytes]
 
     def read_ahead(self) -> PackFile:
-        """The same pack for somebody who reads it from its beginning to its end: many frames with one call to the system."""
+        """The same pack for sequential reading: many frames with one system call."""
         return replace(self, read_at=_Window(self.read_at).read_at)
 
 
 class _Window:
-    """The stretch that was read last."""
+    """The range that was read last."""
 
     def __init__(self, read_at: Callable[[int, int], bytes]) -> None:
         self._read_at = read_at
@@ -59,19 +59,19 @@ class SealedPack:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A batch on safe ground, and the packs that were finished on the way."""
+    """A batch that is durable, and the packs that were finished with it."""
 
     batch: Appended
     sealed: tuple[SealedPack, ...] = ()
     left: tuple[UUID, ...] = ()
     """Packs that turned out to be damaged when they were to be sealed."""
     give_up: Callable[[], None] = field(default=_nothing, compare=False, repr=False)
-    """For a caller whose batch the database refused: no other batch goes into this pack."""
+    """For a caller whose batch the database rejected: no other batch is added to this pack."""
 
 
 class Backend(Protocol):
     def append(self, records: Sequence[Record]) -> Written:
-        """Durable as a whole when it returns. StoreUnavailable: nothing of it is there. Safe to call from several threads."""
+        """Durable as a whole when it returns. StoreUnavailable: nothing was stored. Safe to call from several threads."""
 
     def open(self, pack_id: UUID) -> PackFile:
         """Raises LostPack."""
@@ -80,15 +80,15 @@ class Backend(Protocol):
         """All of them, oldest first."""
 
     def hold(self, pack_id: UUID, rest_seconds: float) -> Callable[[], None] | None:
-        """Keeps writers away from a pack until what it returns is called. None: somebody writes to it, or did just now."""
+        """Blocks writers of a pack until the result is called. None: it is being written, or was within `rest_seconds`."""
 
     def put(self, finished: Path, pack_id: UUID) -> None:
-        """Takes a pack in that nobody writes to, as a whole, and durably."""
+        """Adds a finished pack, atomically and durably."""
 
     def remove(self, pack_id: UUID) -> None:
         """No error if it is gone already."""
 
     def sweep(self, age: timedelta) -> None:
-        """Removes what killed processes left unfinished so long ago: nothing that ever was a pack."""
+        """Removes temporary files that killed processes left, older than `age`; never a pack."""
 
     def close(self) -> None: ...

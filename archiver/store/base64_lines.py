@@ -1,4 +1,4 @@
-"""Base64 as mail writes it: lines of one length. Decoding is only offered where encoding gives the very same bytes again."""
+"""Base64 as mail writes it: lines of one length. Decodes only what encoding restores to the same bytes."""
 
 from __future__ import annotations
 

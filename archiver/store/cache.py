@@ -1,4 +1,4 @@
-"""A local copy of what was read from the bucket last, in blocks, within a limit. Packs never change, so it never lies."""
+"""A local copy of what was read from the bucket last, in blocks, within a limit. Packs never change, so it is never stale."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class BlockCache:
             self._note(path.name, path.stat().st_size)
 
     def read(self, pack: str, size: int, offset: int, length: int, fetch: Fetch) -> bytes:
-        """Bytes of a pack of `size`; what is missing is fetched, a whole stretch of blocks at once."""
+        """Bytes of a pack of `size`; missing blocks are fetched with a single request."""
         end = min(size, offset + length)
         if end <= offset:
             return b""

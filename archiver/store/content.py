@@ -22,7 +22,7 @@ class Raw(Protocol):
     def read(self, start: int, end: int) -> bytes: ...
 
 
-class Content(Protocol):
+class FrameContent(Protocol):
     """What a frame will hold. `pieces` may be called again, and gives the same bytes."""
 
     @property
@@ -31,7 +31,7 @@ class Content(Protocol):
     def pieces(self) -> Iterator[bytes]: ...
 
 
-class Memory(NamedTuple):
+class MemoryContent(NamedTuple):
     data: bytes
 
     @property
@@ -46,7 +46,7 @@ class Memory(NamedTuple):
 
 
 class Spooled:
-    """A file on disk that nobody changes while we read it."""
+    """A file on disk that does not change while it is read."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -77,7 +77,7 @@ class Spooled:
 
 @dataclass(frozen=True, slots=True)
 class StoredMessage:
-    """A message in the packs, read anew by everyone who looks at it; its beginning is what `read` is for."""
+    """A message in the packs, read again at each access; `read` is meant for its beginning."""
 
     open: Callable[[], Iterator[bytes]]
     size: int
@@ -100,12 +100,12 @@ def pieces(raw: Raw, start: int, end: int) -> Iterator[bytes]:
         yield raw.read(at, min(end, at + PIECE_BYTES))
 
 
-def sha256_of(content: Content) -> bytes:
+def sha256_of(content: FrameContent) -> bytes:
     digest = hashlib.sha256()
     for piece in content.pieces():
         digest.update(piece)
     return digest.digest()
 
 
-def as_bytes(content: Content) -> bytes:
-    return content.data if isinstance(content, Memory) else b"".join(content.pieces())
+def as_bytes(content: FrameContent) -> bytes:
+    return content.data if isinstance(content, MemoryContent) else b"".join(content.pieces())

@@ -1,4 +1,4 @@
-"""Zstandard dictionaries: small messages share most of their words, and a dictionary keeps them only once."""
+"""Zstandard dictionaries: small messages have most of their words in common, and a dictionary stores them once."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ import zstandard
 LEVEL = 3
 DICTIONARY_BYTES = 112 << 10
 SAMPLE_BYTES = 32 << 10
-_KEPT_SAMPLES_BYTES = 8 << 20
+_SAMPLES_BYTES = 8 << 20
 _FIRST_TRAINING = 400
 _NEXT_TRAININGS = 4_000, 20_000, 100_000  # samples seen since the last one; after that, each 100,000
-_SEGMENT, _DMER, _HASTE = 1024, 8, 10  # nearly as good as what the trainer finds by searching, in a tenth of its time
+# Nearly as good as the parameters that the trainer would search for, in a tenth of the time.
+_SEGMENT, _DMER, _HASTE = 1024, 8, 10
+_TRIED_SAMPLES = 200
 _WORTH_IT = 0.98
 """A new dictionary replaces the old one when recent mail becomes this much smaller with it."""
 
@@ -48,12 +50,12 @@ def compressor(dictionary: Dictionary | None) -> zstandard.ZstdCompressor:
 
 
 class Trainer:
-    """Remembers recent small contents, and makes a dictionary of them when that pays."""
+    """Collects recent small contents, and trains a dictionary from them when it is worth it."""
 
     def __init__(self, current: Dictionary | None = None) -> None:
         self.current = current
         self.stored: set[int] = set()
-        """Ids of those that are in the archive already, where packs need not carry their own."""
+        """Ids of dictionaries that are already in the archive, so that packs need not include them."""
         self._samples: deque[bytes] = deque()
         self._sample_bytes = 0
         self._seen = 0
@@ -68,11 +70,11 @@ class Trainer:
             self._samples.append(sample)
             self._sample_bytes += len(sample)
             self._seen += 1
-            while self._sample_bytes > _KEPT_SAMPLES_BYTES:
+            while self._sample_bytes > _SAMPLES_BYTES:
                 self._sample_bytes -= len(self._samples.popleft())
 
     def train_if_due(self) -> Dictionary | None:
-        """A better dictionary than the current one, which it then is; None if there is nothing to gain yet."""
+        """Replaces the current dictionary by a better one and returns it; None if there is nothing to gain yet."""
         with self._lock:
             if self._seen < self._due_after():
                 return None
@@ -100,7 +102,7 @@ def train(samples: list[bytes]) -> Dictionary | None:
 
 
 def _is_better(made: Dictionary, current: Dictionary, samples: list[bytes]) -> bool:
-    recent = samples[-400:]
+    recent = samples[-_TRIED_SAMPLES:]
     new, old = compressor(made), compressor(current)
     return sum(len(new.compress(item)) for item in recent) < _WORTH_IT * sum(len(old.compress(item)) for item in recent)
 

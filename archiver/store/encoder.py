@@ -1,4 +1,4 @@
-"""From content to frames: compress, encrypt, checksum; small ones in memory, large ones while they flow."""
+"""From content to frames: compress, encrypt, checksum; small ones in memory, large ones as a stream."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from google_crc32c import extend
 from zstandard import ZstdCompressor
 
 from archiver.store import stream
-from archiver.store.content import Content, as_bytes
+from archiver.store.content import FrameContent, as_bytes
 from archiver.store.dictionaries import Dictionary, Trainer, compressor
-from archiver.store.frames import FLAG_RECIPE, HEADER_BYTES, Codec, Kind, finish_header, new_header, seal_frame
+from archiver.store.frames import FLAG_RECIPE, HEADER_BYTES, Codec, FrameKind, finish_header, new_front, seal_frame
 from archiver.store.keys import PackKey
 
 IN_MEMORY_BYTES = 4 << 20
 WITH_DICTIONARY_BYTES = 256 << 10
 """Above this a dictionary no longer helps."""
 _SMALLEST = 32
-_MIXED = frozenset({Kind.MESSAGE, Kind.PART})
+_MIXED = frozenset({FrameKind.MESSAGE, FrameKind.PART})
 
 
 class Record(NamedTuple):
-    """What is to be stored: a frame that is not made yet."""
+    """Content that is to be stored as a frame."""
 
-    kind: Kind
+    kind: FrameKind
     sha256: bytes
-    content: Content
+    content: FrameContent
     is_recipe: bool = False
     is_text: bool = True
     """False for decoded attachments: they have no words in common with mail."""
@@ -37,7 +37,7 @@ class Record(NamedTuple):
 
 
 class Encoder:
-    """Makes the frames of one pack. Not for two threads at once."""
+    """Encodes the frames of one pack. Not thread-safe."""
 
     def __init__(self, key: PackKey, trainer: Trainer) -> None:
         self.key = key
@@ -53,29 +53,31 @@ class Encoder:
             self._dictionary, self._trained = current, compressor(current)
         return self._dictionary
 
-    def encode(self, record: Record) -> bytes:
+    def encode(self, record: Record, salt: bytes) -> bytes:
         data = as_bytes(record.content)
+        size = len(data)
         dictionary_id = 0
-        if record.uses_dictionary:
+        if record.kind in _MIXED and record.is_text and size <= WITH_DICTIONARY_BYTES:  # as `uses_dictionary`
             self._trainer.observe(data)
             dictionary_id = self._dictionary.id if self._dictionary else 0
         codec, body = Codec.STORED, data
-        if len(data) >= _SMALLEST:
+        if size >= _SMALLEST:
             packed = (self._trained if dictionary_id else self._plain).compress(data)
-            if len(packed) < len(data):
+            if len(packed) < size:
                 codec, body = Codec.ZSTD, packed
         used = dictionary_id if codec is Codec.ZSTD else 0
-        header = new_header(self.key, record.kind, codec, _flags(record), used, len(data), record.sha256)
-        return seal_frame(self.key, header, record.sha256, body)
+        front = new_front(self.key, record.kind, codec, _flags(record), used, size, record.sha256, salt)
+        return seal_frame(self.key, front, salt, record.sha256, body)
 
-    def stream(self, record: Record, offset: int, write: Callable[[bytes], None], patch: Callable[[bytes, int], None]) -> int:
+    def stream(
+        self, record: Record, salt: bytes, offset: int, write: Callable[[bytes], None], patch: Callable[[bytes, int], None]
+    ) -> int:
         """Writes a frame of any size from `offset` on; the header comes last. Returns the frame's length."""
-        header = new_header(self.key, record.kind, Codec.ZSTD, _flags(record), 0, record.content.size, record.sha256)
-        front = header.front()
+        front = new_front(self.key, record.kind, Codec.ZSTD, _flags(record), 0, record.content.size, record.sha256, salt)
         write(bytes(HEADER_BYTES))
         length = crc = 0
-        pieces = _compressed(record, self._plain)
-        for chunk in stream.seal_chunks(self.key.frame_key(header.salt), header.salt[: stream.PREFIX_BYTES], front, pieces):
+        pieces = _compress(record, self._plain)
+        for chunk in stream.seal_chunks(self.key.frame_key(salt), salt[: stream.PREFIX_BYTES], front, pieces):
             write(chunk)
             length += len(chunk)
             crc = extend(crc, chunk)
@@ -87,7 +89,7 @@ def _flags(record: Record) -> int:
     return FLAG_RECIPE if record.is_recipe else 0
 
 
-def _compressed(record: Record, plain: ZstdCompressor) -> Iterator[bytes]:
+def _compress(record: Record, plain: ZstdCompressor) -> Iterator[bytes]:
     yield record.sha256
     flow = plain.compressobj(size=record.content.size)
     for piece in record.content.pieces():

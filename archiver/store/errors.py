@@ -1,4 +1,4 @@
-"""What can be wrong with the bytes, ordered by what the one who sees it should do."""
+"""Errors of the store, ordered by what the caller should do."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from archiver.errors import ArchiverError
 
 
 class StoreError(ArchiverError):
-    """The archive store could not do what was asked."""
+    """The store could not do what was requested."""
 
 
 class StoreUnavailable(StoreError):
-    """Nothing was stored: no space, a read-only or failing disk, no answer from the bucket. Trying again later helps."""
+    """Nothing was stored: no space, a read-only or failing disk, no response from the bucket. Trying again later helps."""
 
 
 class UnknownVersion(StoreError):

@@ -1,4 +1,4 @@
-"""The few operations on files that durability rests on, behind a seam where tests let each of them fail."""
+"""The few operations on files that durability rests on, behind a seam where tests make each of them fail."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def write_all(files: Files, descriptor: int, data: bytes) -> None:
 
 
 def try_lock(descriptor: int) -> bool:
-    """The `flock` of the one process that may append, cut or seal. It goes with the process, however that ends."""
+    """The `flock` of the one process that may append, truncate or seal. The system releases it when the process ends."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -82,7 +82,7 @@ def try_lock(descriptor: int) -> bool:
 
 
 def remove_older(paths: Iterable[Path], age: timedelta) -> None:
-    """Files and folders that nobody has written to for so long."""
+    """Removes files and folders that were last written to more than `age` ago."""
     for path in paths:
         with suppress(FileNotFoundError):
             if time.time() - path.stat().st_mtime >= age.total_seconds():
@@ -96,8 +96,8 @@ def forget_cached(descriptor: int) -> None:
 
 
 @contextmanager
-def told_plainly(what: str, path: Path) -> Iterator[None]:
-    """Turns an OSError into what a person can act on."""
+def explain_os_errors(what: str, path: Path) -> Iterator[None]:
+    """Translates an OSError into an error that an administrator can act on."""
     try:
         yield
     except OSError as error:

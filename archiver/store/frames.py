@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
+from collections.abc import Iterator
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -27,7 +28,7 @@ SHA_BYTES = 32
 SALT_BYTES = 16
 
 
-class Kind(IntEnum):
+class FrameKind(IntEnum):
     MESSAGE = 1
     PART = 2
     OCCURRENCE = 3
@@ -47,7 +48,7 @@ class Kind(IntEnum):
         return _LABELS[self]
 
 
-_LABELS = {kind: kind.name.lower().replace("_", "-") for kind in Kind}
+_LABELS = {kind: kind.name.lower().replace("_", "-") for kind in FrameKind}
 
 
 class Codec(IntEnum):
@@ -56,7 +57,7 @@ class Codec(IntEnum):
 
 
 class Header(NamedTuple):
-    """One is made for each frame that is read or written, hence a tuple: it is made in a fifth of the time."""
+    """One is made for each frame that is read, hence a tuple: it is made in a fifth of the time."""
 
     kind: int
     codec: int
@@ -98,29 +99,35 @@ def finish_header(front: bytes, payload_length: int, payload_crc: int) -> bytes:
 
 
 def decode_header(data: bytes, spot: Spot) -> Header:
-    """Raises Damage for what is no header, and UnknownVersion for one that is whole and of another version."""
+    """Raises Damage for an invalid header, and UnknownVersion for a valid one of another version."""
     if len(data) < HEADER_BYTES or data[:4] != MAGIC:
         raise Damage(spot, "no frame begins here")
     if _CRC.unpack_from(data, HEADER_BYTES - _CRC.size)[0] != crc32c(data[: HEADER_BYTES - _CRC.size]):
         raise Damage(spot, "the header's checksum is wrong")
     _, version, kind, codec, flags, fingerprint, dictionary_id, content_length, tag, salt = _FRONT.unpack_from(data)
     if version != VERSION:
-        raise UnknownVersion(f"{spot}: frame of version {version}; this program reads version {VERSION}. Use a newer one.")
+        raise UnknownVersion(f"{spot}: frame of version {version}; this program reads version {VERSION}: use a newer one")
     payload_length, payload_crc = _REST.unpack_from(data, FRONT_BYTES)
     return Header(kind, codec, flags, fingerprint, dictionary_id, content_length, tag, salt, payload_length, payload_crc)
 
 
-def new_header(
-    key: PackKey, kind: Kind, codec: Codec, flags: int, dictionary_id: int, content_length: int, sha256: bytes
-) -> Header:
+def new_salts(count: int) -> Iterator[bytes]:
+    """Drawn at once, for the frames of one batch. No two frames may share one: key and nonce of a frame are made from it."""
+    drawn = os.urandom(SALT_BYTES * count)
+    return (drawn[at : at + SALT_BYTES] for at in range(0, len(drawn), SALT_BYTES))
+
+
+def new_front(
+    key: PackKey, kind: FrameKind, codec: Codec, flags: int, dictionary_id: int, content_length: int, sha256: bytes, salt: bytes
+) -> bytes:
+    """As `Header.front`, without the header: that is made for frames that are read."""
     tag = key.content_tag(sha256)
-    return Header(kind, codec, flags, key.fingerprint, dictionary_id, content_length, tag, os.urandom(SALT_BYTES))
+    return _FRONT.pack(MAGIC, VERSION, kind, codec, flags, key.fingerprint, dictionary_id, content_length, tag, salt)
 
 
-def seal_frame(key: PackKey, header: Header, sha256: bytes, body: bytes) -> bytes:
+def seal_frame(key: PackKey, front: bytes, salt: bytes, sha256: bytes, body: bytes) -> bytes:
     """A whole frame in memory: the SHA-256 and the (compressed) body are encrypted together."""
-    front = header.front()
-    payload = stream.seal(key.frame_key(header.salt), header.salt[: stream.PREFIX_BYTES], front, sha256 + body)
+    payload = stream.seal(key.frame_key(salt), salt[: stream.PREFIX_BYTES], front, sha256 + body)
     return finish_header(front, len(payload), crc32c(payload)) + payload
 
 

@@ -1,7 +1,7 @@
-"""What happened, as frames: which copies came in, how they changed, what was deleted. A rebuild replays them.
+"""What happened, as frames: which copies were archived, how they changed, what was deleted. A rebuild replays them.
 
 One frame holds all entries of a batch: they compress together. The content is JSON, as docs/pack-format.md describes it.
-Version 2 carries a stamp, which puts the frames in order; version 1 had only the time, and is read for ever.
+Version 2 carries a stamp, which puts the frames in order; version 1 had only the time, and stays readable.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from uuid import UUID
 
 import orjson
 
-from archiver.store.content import Memory
+from archiver.store.content import MemoryContent
 from archiver.store.encoder import Record
-from archiver.store.frames import Kind
+from archiver.store.frames import FrameKind
 
 VERSION = 2
 
 
 class Stamp(NamedTuple):
-    """Where a frame stands among all others, whatever the clock said when it was written."""
+    """The position of a frame in the order of all frames, independent of the clock."""
 
     generation: int
     """Of the database: it rises with each rebuild, restore and adoption. Frames of version 1 are before all generations."""
     number: int
-    """From the sequence `journal_numbers`, which never goes back, not even with a transaction that does."""
+    """From the sequence `journal_numbers`, which never goes back, not even when a transaction is rolled back."""
 
 
 BEFORE_STAMPS = Stamp(0, 0)
@@ -37,7 +37,7 @@ BEFORE_STAMPS = Stamp(0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The mailbox that a batch is from, with all that a rebuild needs to know of it and of its source."""
+    """The mailbox of a batch, with everything that a rebuild needs to know about it and its source."""
 
     source_id: UUID
     source_kind: str
@@ -73,7 +73,7 @@ class Origin:
 
 
 class Occurrence(NamedTuple):
-    """A copy as it was when it came in."""
+    """A copy as it was when it was archived."""
 
     sha256: bytes
     provider_key: str
@@ -93,7 +93,7 @@ class Occurrence(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Occurrences:
+class OccurrenceBatch:
     at: datetime
     origin: Origin
     run_id: UUID | None
@@ -103,10 +103,10 @@ class Occurrences:
     def record(self) -> Record:
         run_id = str(self.run_id) if self.run_id else None
         content = {"run_id": run_id, "copies": [copy.encode() for copy in self.copies], **self.origin.encode()}
-        return _record(Kind.OCCURRENCE, self.at, self.stamp, content)
+        return _record(FrameKind.OCCURRENCE, self.at, self.stamp, content)
 
     @classmethod
-    def decode(cls, content: bytes) -> Occurrences:
+    def decode(cls, content: bytes) -> OccurrenceBatch:
         data = _load(content)
         run_id = UUID(data["run_id"]) if data["run_id"] else None
         copies = tuple(Occurrence.decode(fields) for fields in data["copies"])
@@ -144,7 +144,7 @@ class Changes:
             }
             for change in self.changes
         ]
-        return _record(Kind.COPY_CHANGE, self.at, self.stamp, {"changes": entries, **self.origin.encode()})
+        return _record(FrameKind.COPY_CHANGE, self.at, self.stamp, {"changes": entries, **self.origin.encode()})
 
     @classmethod
     def decode(cls, content: bytes) -> Changes:
@@ -165,29 +165,29 @@ class Changes:
 
 @dataclass(frozen=True, slots=True)
 class Tombstones:
-    """Copies that were deleted for good, by whom and why.
+    """Copies that were permanently deleted, by whom and why.
 
-    Written twice: as an intention before the deletion is committed, and confirmed after that. Only if it is confirmed it
-    counts, which a deletion that was rolled back never is. Those of version 1 were written once, and count.
+    Written twice: as an intention before the deletion is committed, and as a confirmation afterwards. Only confirmed tombstones
+    count, so a deletion that was rolled back never does. Those of version 1 were written once, and count.
     """
 
     at: datetime
     reason: str
     actor: str
     copies: tuple[tuple[UUID, str, bytes], ...]
-    """Mailbox, provider key, and the SHA-256 of the message. Mailbox and SHA-256 say what is deleted, wherever it lies."""
+    """Mailbox, provider key, and the SHA-256 of the message. Mailbox and SHA-256 identify what is deleted, whatever its key."""
     id: UUID | None = None
     stamp: Stamp = BEFORE_STAMPS
     is_confirmed: bool = False
 
     def record(self) -> Record:
         copies = [[str(mailbox_id), key, sha256.hex()] for mailbox_id, key, sha256 in self.copies]
-        kind = Kind.TOMBSTONE_CONFIRMED if self.is_confirmed and self.id else Kind.TOMBSTONE
+        kind = FrameKind.TOMBSTONE_CONFIRMED if self.is_confirmed and self.id else FrameKind.TOMBSTONE
         content = {"id": str(self.id) if self.id else None, "reason": self.reason, "actor": self.actor, "copies": copies}
         return _record(kind, self.at, self.stamp, content)
 
     def mark(self) -> Tombstones:
-        """Says once more, in few bytes, that the deletion of this id is confirmed: one damaged frame brings nothing back."""
+        """Repeats the confirmation in few bytes, so that one damaged frame does not undo a deletion."""
         return replace(self, copies=(), is_confirmed=True)
 
     @classmethod
@@ -206,37 +206,41 @@ class Tombstones:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """A snapshot of what is set up: sources, mailboxes, users, grants. The newest one counts."""
+    """A snapshot of the configuration: sources, mailboxes, users, grants. The newest one counts."""
 
     at: datetime
     tables: dict[str, list[dict[str, Any]]]
     stamp: Stamp = BEFORE_STAMPS
+    archive_id: UUID | None = None
+    """Of the archive that it is of; earlier versions did not write it."""
 
     def record(self) -> Record:
-        return _record(Kind.CONFIG, self.at, self.stamp, {"tables": self.tables})
+        archive = {"archive": str(self.archive_id)} if self.archive_id else {}
+        return _record(FrameKind.CONFIG, self.at, self.stamp, {**archive, "tables": self.tables})
 
     @classmethod
     def decode(cls, content: bytes) -> Config:
         data = _load(content)
-        return cls(_time(data), data["tables"], _stamp(data))
+        archive = data.get("archive")
+        return cls(_time(data), data["tables"], _stamp(data), UUID(archive) if archive else None)
 
 
 def order_of(content: bytes) -> tuple[Stamp, datetime]:
-    """Where an entry of any kind stands among the others; cheaper than decoding it."""
+    """The position of an entry of any kind in the journal; cheaper than decoding it."""
     data = _load(content)
     return _stamp(data), _time(data)
 
 
-def _record(kind: Kind, at: datetime, stamp: Stamp, content: dict[str, Any]) -> Record:
+def _record(kind: FrameKind, at: datetime, stamp: Stamp, content: dict[str, Any]) -> Record:
     order = {"v": VERSION, "g": stamp.generation, "n": stamp.number} if stamp != BEFORE_STAMPS else {"v": 1}
     data = _dump({**order, "at": at, **content})
-    return Record(kind, hashlib.sha256(data).digest(), Memory(data))
+    return Record(kind, hashlib.sha256(data).digest(), MemoryContent(data))
 
 
 def _dump(content: dict[str, Any]) -> bytes:
     try:
         return orjson.dumps(content)
-    except TypeError:  # a lone surrogate, which is no text; `json` writes it as an escape
+    except TypeError:  # a lone surrogate, which is not valid text; `json` writes it as an escape
         return json.dumps(content, default=lambda value: value.isoformat()).encode()
 
 

@@ -18,7 +18,7 @@ TAG_BYTES = 16
 
 
 class Mac(NamedTuple):
-    """HMAC-SHA-256 with its key set up once: half the time of `hmac.digest` for the few bytes that we have."""
+    """HMAC-SHA-256 with its key set up once: half the time of `hmac.digest` for short input."""
 
     inner: bytes
     outer: bytes
@@ -56,7 +56,7 @@ class PackKey:
         return cls(key_id, part(b"fingerprint", 4), *(Mac.of(part(purpose, 32)) for purpose in purposes))
 
     def content_tag(self, sha256: bytes) -> bytes:
-        """Stands for the content in the clear header: it can be compared, and does not tell the hash."""
+        """Represents the content in the unencrypted header: it can be compared, but does not reveal the hash."""
         return self.tagging.digest(sha256)[:TAG_BYTES]
 
     def frame_key(self, salt: bytes) -> bytes:
@@ -66,12 +66,12 @@ class PackKey:
         return self.dumping.digest(salt)
 
     def seal_digest(self, sealed: bytes) -> bytes:
-        """Of what a pack's seal vouches for: only who has the key can make a seal."""
+        """The digest in a pack's seal, which can't be computed without the key."""
         return self.sealing.digest(sealed)
 
 
 class PackKeys:
-    """All keys that may be needed; the first one of the keyring writes."""
+    """All available keys; the first one of the keyring encrypts."""
 
     def __init__(self, keyring: Keyring) -> None:
         self._keys = [_derive(key_id, secret) for key_id, secret in keyring.keys.items()]
@@ -82,20 +82,20 @@ class PackKeys:
         return iter(self._keys)
 
     def find(self, fingerprint: bytes, key_id: str = "") -> PackKey:
-        """`key_id` is what the pack's header says, for the message to the one who has to find the key."""
+        """`key_id` is the id in the pack's header, for the error message."""
         key = self._by_fingerprint.get(fingerprint)
         if key is not None:
             return key
-        given = ", ".join(known.id for known in self._keys)
+        available = ", ".join(known.id for known in self._keys)
         name = f" {key_id!r}" if key_id else ""
         if key_id in (known.id for known in self._keys):
             raise WrongKey(
                 f"the archive is encrypted with a key{name} of fingerprint {fingerprint.hex()}; "
-                "the key that was given under this id is another one"
+                "the configured key of this id is another one: configure the original key"
             )
         raise WrongKey(
             f"the archive is encrypted with a key{name} of fingerprint {fingerprint.hex()}, "
-            f"which is not among the given ones ({given})"
+            f"which is not configured (only {available}): add it to STORAGE_ENCRYPTION_KEY or the key file"
         )
 
 

@@ -18,7 +18,7 @@ from archiver.store.backend import PackFile, SealedPack, Written
 from archiver.store.dictionaries import Trainer
 from archiver.store.encoder import Record
 from archiver.store.errors import Damage, LostPack
-from archiver.store.files import Files, OsFiles, remove_older, told_plainly, try_lock
+from archiver.store.files import Files, OsFiles, explain_os_errors, remove_older, try_lock
 from archiver.store.keys import PackKeys
 from archiver.store.pack import PACK_HEADER_BYTES, PACK_LIMIT_BYTES, read_seal
 from archiver.store.writer import KnownEnd, PackWriter, pack_name
@@ -70,10 +70,10 @@ class LocalPacks:
         self._give_back(writer)
         sealed = tuple(pack for pack in finished if isinstance(pack, SealedPack))
         left = tuple(pack for pack in finished if isinstance(pack, UUID))
-        return Written(batch, sealed, left, lambda: self._rest(batch.pack_id))
+        return Written(batch, sealed, left, lambda: self._close_idle(batch.pack_id))
 
     def _seal(self, writer: PackWriter) -> SealedPack | UUID:
-        """The id alone of a pack that is damaged: it stays as it is, and nobody appends to it again."""
+        """Returns only the id of a damaged pack, which is left unchanged and never appended to again."""
         try:
             seal = writer.seal()
         except Damage as damage:
@@ -97,7 +97,7 @@ class LocalPacks:
         return PackWriter.create(self.folder, self._keys.active, self._trainer, self._files)
 
     def _adopt_orphan(self) -> PackWriter | None:
-        """A pack that a process left unfinished, however it ended."""
+        """A pack that a process left unfinished when it ended."""
         for path in sorted(self.folder.glob("*.pack"), reverse=True):
             try:
                 if not path.stat().st_mode & 0o200:  # sealed
@@ -126,10 +126,10 @@ class LocalPacks:
             except ValueError:
                 continue  # not ours
 
-    # care
+    # maintenance
 
     def hold(self, pack_id: UUID, rest_seconds: float) -> Callable[[], None] | None:
-        self._rest(pack_id)
+        self._close_idle(pack_id)
         try:
             descriptor = os.open(self.folder / pack_name(pack_id), os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -140,8 +140,8 @@ class LocalPacks:
             return None
         return lambda: os.close(descriptor)
 
-    def _rest(self, pack_id: UUID) -> None:
-        """Our own idle writer does not count as somebody who writes."""
+    def _close_idle(self, pack_id: UUID) -> None:
+        """Closes this process's idle writer of the pack, so that it does not count as in use."""
         with self._lock:
             for writer in [writer for writer in self._idle if writer.pack_id == pack_id]:
                 writer.close()
@@ -149,7 +149,7 @@ class LocalPacks:
 
     def put(self, finished: Path, pack_id: UUID) -> None:
         target = self.folder / pack_name(pack_id)
-        with told_plainly("can't take in", target):
+        with explain_os_errors("can't take in", target):
             temporary = self.folder / f".{target.name}.new"
             if finished.parent != self.folder:
                 shutil.copyfile(finished, temporary)
@@ -217,7 +217,7 @@ class _OpenFiles:
 
 
 class _Descriptor:
-    """Closed with the last one who uses it: a pack that is removed stays readable for those who read it."""
+    """Closed with its last user: a removed pack stays readable for processes that are reading it."""
 
     def __init__(self, number: int) -> None:
         self.number = number

@@ -1,4 +1,4 @@
-"""One new pack out of the frames of others. Frames are moved as they are, or encrypted anew under the active key."""
+"""Merges the frames of several packs into a new one. Frames are copied unchanged, or re-encrypted with the active key."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from archiver.store.dictionaries import Trainer
 from archiver.store.encoder import Record
 from archiver.store.errors import Damage, Spot
 from archiver.store.files import OsFiles
-from archiver.store.frames import Kind
-from archiver.store.pack import PACK_HEADER_BYTES, Found, Place, payload_crc, read_seal, survey, walk
+from archiver.store.frames import FrameKind
+from archiver.store.pack import PACK_HEADER_BYTES, FrameHeader, PackLocation, payload_crc, read_seal, survey, walk
 from archiver.store.reader import Frame
 from archiver.store.writer import PackWriter
 
-_LEFT_OUT = frozenset({Kind.INDEX, Kind.KEY_CHECK})
+_LEFT_OUT = frozenset({FrameKind.INDEX, FrameKind.KEY_CHECK})
 
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    old: Place
+    old: PackLocation
     offset: int
     length: int
 
@@ -35,13 +35,13 @@ class Merge:
         self._archive = archive
         self._rekey = rekey
         self._moved: list[Moved] = []
-        self._dictionaries: dict[bytes, Place] = {}
+        self._dictionaries: dict[bytes, PackLocation] = {}
         self._writer = PackWriter.create(folder, archive.keys.active, Trainer(), OsFiles())
         self._writer.begin()
         self.path = self._writer.path
 
-    def add(self, pack: PackFile, known_end: int, keeps: Callable[[Found], bool]) -> None:
-        """Raises Damage for a pack that is damaged, which stays as it is. The torn end of an unfinished one is no damage."""
+    def add(self, pack: PackFile, known_end: int, keeps: Callable[[FrameHeader], bool]) -> None:
+        """Raises Damage for a damaged pack, which must stay. The torn end of an unfinished pack is no damage."""
         for item in walk(pack.read_at, _end(pack, known_end), pack.name):
             if isinstance(item, Damage):
                 raise item
@@ -50,14 +50,16 @@ class Merge:
                     raise Damage(Spot(pack.name, item.offset), "the payload's checksum is wrong")
                 self._add_frame(pack, item)
 
-    def _add_frame(self, pack: PackFile, item: Found) -> None:
-        old = Place(pack.id, item.offset, item.header.frame_length)
-        if item.header.kind == Kind.DICTIONARY:
+    def _add_frame(self, pack: PackFile, item: FrameHeader) -> None:
+        old = PackLocation(pack.id, item.offset, item.header.frame_length)
+        if item.header.kind == FrameKind.DICTIONARY:
             known = self._dictionaries.get(item.header.tag)
             if known is not None:
                 self._moved.append(Moved(old, known.offset, known.length))
                 return
-            self._dictionaries[item.header.tag] = Place(self._writer.pack_id, self._writer.size, item.header.frame_length)
+            self._dictionaries[item.header.tag] = PackLocation(
+                self._writer.pack_id, self._writer.size, item.header.frame_length
+            )
         if self._rekey and item.header.fingerprint != self._archive.keys.active.fingerprint:
             frame = self._archive.frames.open_in(pack, item.offset, item.header.frame_length)
             stored = self._writer.add(_record(self._archive, frame, old))
@@ -81,11 +83,11 @@ def _end(pack: PackFile, known_end: int) -> int:
         return pack.size
     found = survey(pack.read_at, pack.size, pack.name, max(known_end, PACK_HEADER_BYTES))
     if found.has_gaps or pack.size < known_end:
-        raise Damage(Spot(pack.name, known_end), "frames follow behind damage, or the file ends too early")
+        raise Damage(Spot(pack.name, known_end), "intact frames follow damaged ones, or the file is truncated")
     return found.end
 
 
-def _record(archive: Archive, frame: Frame, place: Place) -> Record:
-    """The content again, for a frame of its own; a recipe stays the recipe that it is."""
+def _record(archive: Archive, frame: Frame, place: PackLocation) -> Record:
+    """The same content for a new frame; a recipe stays a recipe."""
     content = StoredMessage(lambda: archive.frames.open(place).pieces, frame.header.content_length)
-    return Record(Kind(frame.header.kind), frame.sha256, content, is_recipe=frame.is_recipe, is_text=False)
+    return Record(FrameKind(frame.header.kind), frame.sha256, content, is_recipe=frame.is_recipe, is_text=False)

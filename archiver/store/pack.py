@@ -14,7 +14,7 @@ from google_crc32c import extend
 from google_crc32c import value as crc32c
 
 from archiver.store.errors import Damage, Spot, UnknownVersion
-from archiver.store.frames import HEADER_BYTES, MAGIC, Header, Kind, decode_header
+from archiver.store.frames import HEADER_BYTES, MAGIC, FrameKind, Header, decode_header
 from archiver.store.keys import PackKey
 
 PACK_MAGIC = b"ARCHPACK"
@@ -30,15 +30,15 @@ _ENTRY = struct.Struct("<BQQ16s")
 PACK_HEADER_BYTES = _HEAD.size + _CRC.size
 SEAL_BYTES = _SEAL_FRONT.size + 32 + _CRC.size
 _SEARCH_BYTES = 1 << 20
-PRELIMINARY = frozenset({Kind.KEY_CHECK, Kind.DICTIONARY, Kind.INDEX})
+PRELIMINARY = frozenset({FrameKind.KEY_CHECK, FrameKind.DICTIONARY, FrameKind.INDEX})
 """Kinds of frames that hold neither mail nor the journal."""
 
 ReadAt = Callable[[int, int], bytes]
 """(offset, length) → the bytes there, fewer at the end of the file."""
 
 
-class Place(NamedTuple):
-    """Where a frame lies."""
+class PackLocation(NamedTuple):
+    """Where a frame is stored."""
 
     pack_id: UUID
     offset: int
@@ -62,7 +62,7 @@ class PackHead:
     def decode(cls, data: bytes, name: str) -> PackHead:
         spot = Spot(name, 0)
         if len(data) < PACK_HEADER_BYTES or data[:8] != PACK_MAGIC:
-            raise Damage(spot, "this is no pack, or its header is destroyed")
+            raise Damage(spot, "this is not a pack, or its header is destroyed")
         _, version, length, pack_id, milliseconds, fingerprint, key_id, _ = _HEAD.unpack_from(data)
         if length != PACK_HEADER_BYTES and version == PACK_VERSION:
             raise Damage(spot, "the pack header has a wrong length")
@@ -70,7 +70,7 @@ class PackHead:
             raise Damage(spot, "the pack header's checksum is wrong")
         if version != PACK_VERSION:
             raise UnknownVersion(
-                f"pack {name} is of version {version}; this program reads version {PACK_VERSION}. Use a newer one."
+                f"pack {name} is of version {version}; this program reads version {PACK_VERSION}: use a newer one"
             )
         text = key_id.rstrip(b"\0").decode("ascii", "replace")
         return cls(UUID(bytes=pack_id), datetime.fromtimestamp(milliseconds / 1000, UTC), fingerprint, text)
@@ -80,7 +80,7 @@ class PackHead:
 class Seal:
     """The last bytes of a finished pack: where its index is, how many frames it has, and a digest of all before the seal.
 
-    The digest is keyed: nobody without the key can change a pack and seal it again. In packs of older versions it is the
+    The digest is keyed: without the key, a pack can't be changed and sealed again. In packs of older versions it is the
     plain SHA-256.
     """
 
@@ -116,27 +116,27 @@ class Seal:
         return cls(index_offset, frames, data[_SEAL_FRONT.size : -_CRC.size], is_keyed=magic == KEYED_SEAL_MAGIC)
 
 
-class IndexEntry(NamedTuple):
+class PackIndexEntry(NamedTuple):
     kind: int
     offset: int
     length: int
     tag: bytes
 
 
-def encode_index(entries: Iterable[IndexEntry]) -> tuple[bytes, int]:
-    """And how many there are. A pack may have hundreds of thousands, so that none is held longer than it takes to write it."""
+def encode_index(entries: Iterable[PackIndexEntry]) -> tuple[bytes, int]:
+    """Returns the index and the number of entries. A pack may have hundreds of thousands: none is held longer than needed."""
     index = bytearray()
     for entry in entries:
         index += _ENTRY.pack(entry.kind, entry.offset, entry.length, entry.tag)
     return bytes(index), len(index) // _ENTRY.size
 
 
-def decode_index(data: bytes) -> list[IndexEntry]:
-    return [IndexEntry._make(fields) for fields in _ENTRY.iter_unpack(data)]
+def decode_index(data: bytes) -> list[PackIndexEntry]:
+    return [PackIndexEntry._make(fields) for fields in _ENTRY.iter_unpack(data)]
 
 
-class Found(NamedTuple):
-    """A frame whose header is whole. Its payload is not checked yet."""
+class FrameHeader(NamedTuple):
+    """A frame whose header is intact. Its payload is not checked yet."""
 
     offset: int
     header: Header
@@ -150,7 +150,7 @@ def read_seal(read_at: ReadAt, size: int) -> Seal | None:
     return Seal.decode(read_at(size - SEAL_BYTES, SEAL_BYTES)) if size >= PACK_HEADER_BYTES + SEAL_BYTES else None
 
 
-def walk(read_at: ReadAt, size: int, name: str, start: int = PACK_HEADER_BYTES) -> Iterator[Found | Damage]:
+def walk(read_at: ReadAt, size: int, name: str, start: int = PACK_HEADER_BYTES) -> Iterator[FrameHeader | Damage]:
     """Each frame in order. Where there is none, a Damage, and then the frames after the next magic."""
     end = size - SEAL_BYTES if read_seal(read_at, size) else size
     at = start
@@ -167,7 +167,7 @@ def walk(read_at: ReadAt, size: int, name: str, start: int = PACK_HEADER_BYTES) 
             yield damage
             at = _next_frame(read_at, at + 1, end, name)
             continue
-        yield Found(at, header)
+        yield FrameHeader(at, header)
         at = after
 
 
@@ -190,7 +190,7 @@ def _next_frame(read_at: ReadAt, at: int, end: int, name: str) -> int:
     return end
 
 
-def payload_crc(read_at: ReadAt, found: Found) -> int:
+def payload_crc(read_at: ReadAt, found: FrameHeader) -> int:
     """The checksum of a payload as it is on disk, without holding all of it."""
     crc, at, end = 0, found.offset + HEADER_BYTES, found.end
     while at < end:
@@ -207,36 +207,53 @@ class Survey:
     """The frames of an unsealed pack, checked by their checksums."""
 
     end: int
-    """Behind the last whole frame, whatever is damaged before it."""
+    """The end of the last intact frame, whatever is damaged before it."""
     has_content: bool
-    """There is a whole frame of mail or of the journal."""
+    """There is an intact frame of mail or of the journal."""
     damage: tuple[Damage, ...]
     is_torn: bool
     """The only damage is an unfinished frame at the end, as a killed writer leaves it."""
 
     @property
     def is_damaged(self) -> bool:
-        """More than a torn end: such a pack is never cut and never appended to."""
+        """More than a torn end: such a pack is never truncated and never appended to."""
         return bool(self.damage) and not self.is_torn
 
     @property
     def has_gaps(self) -> bool:
-        """Whole frames follow behind damage."""
-        return any(one.spot.offset < self.end for one in self.damage)
+        """Intact frames follow damaged ones."""
+        return any(damage.spot.offset < self.end for damage in self.damage)
 
 
-def survey(read_at: ReadAt, size: int, name: str, start: int = PACK_HEADER_BYTES) -> Survey:
-    """Reads every frame from `start` on. An index without its seal counts as unfinished: sealing begins again."""
+def survey(
+    read_at: ReadAt,
+    size: int,
+    name: str,
+    start: int = PACK_HEADER_BYTES,
+    see: Callable[[FrameHeader], None] = lambda found: None,
+) -> Survey:
+    """Reads every frame from `start` on. An index without its seal counts as unfinished: sealing begins again.
+
+    `see` is called with each other frame whose header is whole, whatever its payload is like.
+    """
     end, has_content, damage = start, False, []
     for item in walk(read_at, size, name, start):
-        if isinstance(item, Found) and payload_crc(read_at, item) != item.header.payload_crc:
-            item = Damage(Spot(name, item.offset), "the payload's checksum is wrong")
         if isinstance(item, Damage):
             damage.append(item)
-        elif item.header.kind != Kind.INDEX:
+            continue
+        if item.header.kind == FrameKind.INDEX:
+            continue
+        see(item)
+        if not is_whole(read_at, item):
+            damage.append(Damage(Spot(name, item.offset), "the payload's checksum is wrong"))
+        else:
             end = item.end
             has_content |= item.header.kind not in PRELIMINARY
     return Survey(end, has_content, tuple(damage), len(damage) == 1 and _is_torn(read_at, size, end, damage[0]))
+
+
+def is_whole(read_at: ReadAt, found: FrameHeader) -> bool:
+    return payload_crc(read_at, found) == found.header.payload_crc
 
 
 def _is_torn(read_at: ReadAt, size: int, end: int, damage: Damage) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from archiver.store import base64_lines
 from archiver.store.base64_lines import Lines
-from archiver.store.content import Memory, Raw, pieces
+from archiver.store.content import MemoryContent, Raw, pieces
 
 MIN_PART_BYTES = 16 << 10
 _WINDOW_BYTES = 4 << 20
@@ -29,7 +29,7 @@ _DELIMITER = re.compile(rb"\n--([^\r\n]{1,%d})(?=[\r\n]|\Z)" % _LONGEST_BOUNDARY
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A stretch of the message that is stored as a part; `lines` tells how it is encoded again, None: it is kept as it is."""
+    """A range of the message that is stored as a part. `lines`: how it is encoded again; None: it is stored unchanged."""
 
     start: int
     end: int
@@ -69,7 +69,7 @@ def _cut(raw: Raw, body: _Body) -> Cut:
 def _measure(raw: Raw, stored: Iterable[bytes | None]) -> tuple[bytes, int, bytes | None] | None:
     """SHA-256, size and, of a message in memory, the bytes; None where a piece is None."""
     digest, size, kept = hashlib.sha256(), 0, []
-    in_memory = isinstance(raw, Memory)
+    in_memory = isinstance(raw, MemoryContent)
     for piece in stored:
         if piece is None:
             return None
@@ -87,7 +87,8 @@ def _without_line_ends(raw: Raw, start: int, end: int) -> int:
 
 def _bodies(raw: Raw) -> Iterator[_Body]:
     boundaries: set[bytes] = set()
-    start, base64 = _read_header(raw, 0, boundaries)
+    blank_lines = _BlankLines(raw)
+    start, base64 = _read_header(raw, 0, boundaries, blank_lines)
     found = 0
     for at, after, text in _delimiter_lines(raw):
         line = text.rstrip(b" \t")
@@ -95,11 +96,11 @@ def _bodies(raw: Raw) -> Iterator[_Body]:
         if (line not in boundaries and not closing) or at < start:
             continue
         found += 1
-        if found > _MAX_PARTS:  # nobody writes that many: what follows is one stretch
+        if found > _MAX_PARTS:  # no real message has that many: the rest is one body
             break
         if start >= 0:
             yield _Body(start, max(start, _before_line_end(raw, start, at)), base64)
-        start, base64 = (-1, False) if closing else _read_header(raw, after, boundaries)
+        start, base64 = (-1, False) if closing else _read_header(raw, after, boundaries, blank_lines)
     if start >= 0:
         yield _Body(start, raw.size, base64)
 
@@ -110,23 +111,55 @@ def _before_line_end(raw: Raw, start: int, at: int) -> int:
     return at - (2 if before.endswith(b"\r\n") else 1 if before.endswith(b"\n") else 0)
 
 
-def _read_header(raw: Raw, start: int, boundaries: set[bytes]) -> tuple[int, bool]:
+class _BlankLines:
+    """The ends of headers. Remembers where it has looked: a message may have thousands of delimiters, and no blank line near
+    any of them."""
+
+    def __init__(self, raw: Raw) -> None:
+        self._raw = raw
+        self._found = (1, 0, 0)
+        """Asked from there, the first one begins there and ends there."""
+        self._barren = (1, 0)
+        """None begins in there."""
+
+    def after(self, start: int, limit: int) -> int:
+        """Where the first one ends that begins at `start` or later; -1 if there is none up to `limit`."""
+        asked, begin, end = self._found
+        if asked <= start <= begin:
+            return end if end <= limit else -1
+        begin, at = self._barren
+        if not begin <= start <= at:
+            begin = at = start
+        step = _SHORT_HEADER_BYTES
+        while at + 1 < limit:
+            piece = self._raw.read(at, min(limit, at + step))
+            match = _END_OF_HEADER.search(piece)
+            if match is not None:
+                self._found = (start, at + match.start(), at + match.end())
+                return at + match.end()
+            is_last = at + len(piece) >= limit
+            at = max(at, at + len(piece) - 2)  # one may begin in the last two bytes
+            if is_last:
+                break
+            step = _HEADER_BYTES
+        self._barren = (begin, at)
+        return -1
+
+
+def _read_header(raw: Raw, start: int, boundaries: set[bytes], blank_lines: _BlankLines) -> tuple[int, bool]:
     """Where the body begins (-1: there is none), and whether it is base64. Learns the boundaries that the header declares."""
     for _ in range(_MAX_NESTED_MESSAGES):
-        head = raw.read(start, min(raw.size, start + _SHORT_HEADER_BYTES))
-        if head[:1] == b"\n" or head[:2] == b"\r\n":
-            return start + head.index(b"\n") + 1, False
-        found = _END_OF_HEADER.search(head)
-        if found is None:
-            head = raw.read(start, min(raw.size, start + _HEADER_BYTES))
-            found = _END_OF_HEADER.search(head)
-        if found is None:
+        first = raw.read(start, min(raw.size, start + 2))
+        if first[:1] == b"\n" or first == b"\r\n":
+            return start + first.index(b"\n") + 1, False
+        end = blank_lines.after(start, min(raw.size, start + _HEADER_BYTES))
+        if end < 0:
             return -1, False
-        header = head[: found.end()]
+        header = raw.read(start, end)
         for match in _BOUNDARY.finditer(header):
             if len(boundaries) < _MAX_BOUNDARIES:
                 boundaries.add((match[1] or match[2]).rstrip())
-        start += found.end()
+        start = end
         if not _MESSAGE.search(header) or _BASE64.search(header):
             return start, bool(_BASE64.search(header))
     return start, False

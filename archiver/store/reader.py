@@ -1,4 +1,4 @@
-"""Reads frames and puts messages together again. Nothing leaves here that was not checked."""
+"""Reads frames and reassembles messages. Nothing is returned unchecked."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from archiver.store.backend import Backend, PackFile
 from archiver.store.base64_lines import Lines
 from archiver.store.dictionaries import Decompressors
 from archiver.store.errors import Damage, LostDictionary, LostPack, NotStored, Spot
-from archiver.store.frames import FLAG_RECIPE, HEADER_BYTES, SHA_BYTES, Codec, Header, Kind, decode_header, open_frame
+from archiver.store.frames import FLAG_RECIPE, HEADER_BYTES, SHA_BYTES, Codec, FrameKind, Header, decode_header, open_frame
 from archiver.store.keys import PackKeys
-from archiver.store.pack import Place
+from archiver.store.pack import PackLocation
 from archiver.store.recipe import Literal, PartRef, Recipe, part_pieces
 
 IN_MEMORY_BYTES = 8 << 20
@@ -25,18 +25,18 @@ _CACHED_PARTS_BYTES = 48 << 20
 _KNOWN_PLACES = 200_000
 _SEALED_CHUNK = stream.CHUNK_BYTES + stream.OVERHEAD_BYTES
 
-FindPlace = Callable[[bytes, Kind], Place | None]
-"""Where the object with this SHA-256 lies, as the database knows it."""
+FindPlace = Callable[[bytes, FrameKind], PackLocation | None]
+"""Where the object with this SHA-256 is stored, according to the database."""
 
 
 class Frame(NamedTuple):
-    """An opened frame: what it is, and its content, which is checked while it is taken."""
+    """An open frame: its header and its content, which is checked while it is read."""
 
     header: Header
     sha256: bytes
     pieces: Iterator[bytes]
     spot: Spot
-    place: Place
+    place: PackLocation
 
     @property
     def is_recipe(self) -> bool:
@@ -47,14 +47,14 @@ class Frame(NamedTuple):
 
 
 class FrameReader:
-    """Opens frames by their place; knows keys and dictionaries, and no database."""
+    """Opens frames by their place; knows keys and dictionaries, but no database."""
 
     def __init__(self, backend: Backend, keys: PackKeys, decompressors: Decompressors) -> None:
         self._backend = backend
         self._keys = keys
         self._decompressors = decompressors
 
-    def open(self, place: Place) -> Frame:
+    def open(self, place: PackLocation) -> Frame:
         return self.open_in(self._backend.open(place.pack_id), place.offset, place.length)
 
     def open_in(self, pack: PackFile, offset: int, length: int, header: Header | None = None) -> Frame:
@@ -66,11 +66,11 @@ class FrameReader:
         if length <= IN_MEMORY_BYTES and header.content_length <= IN_MEMORY_BYTES:
             if length > len(data):
                 data += pack.read_at(offset + len(data), length - len(data))
-            place = Place(pack.id, offset, length)
+            place = PackLocation(pack.id, offset, length)
             return self._open_whole(header, data[HEADER_BYTES:length], spot, place)
         return self._open_flow(pack, header, offset, spot)
 
-    def _open_whole(self, header: Header, payload: bytes, spot: Spot, place: Place) -> Frame:
+    def _open_whole(self, header: Header, payload: bytes, spot: Spot, place: PackLocation) -> Frame:
         key = self._keys.find(header.fingerprint)
         sha256, body = open_frame(key, header, payload, spot)
         if header.codec == Codec.STORED:
@@ -99,7 +99,7 @@ class FrameReader:
         first = next(plain)
         sha256 = first[:SHA_BYTES]
         pieces = self._flow(header, sha256, first[SHA_BYTES:], plain, spot)
-        return Frame(header, sha256, pieces, spot, Place(pack.id, offset, header.frame_length))
+        return Frame(header, sha256, pieces, spot, PackLocation(pack.id, offset, header.frame_length))
 
     def _plain_chunks(self, pack: PackFile, header: Header, offset: int, spot: Spot) -> Iterator[bytes]:
         key = self._keys.find(header.fingerprint)
@@ -115,7 +115,7 @@ class FrameReader:
         digest, length = hashlib.sha256(), 0
         body = _Source(_chain(first, rest))
         try:
-            # A frame may be small and its content huge: pieces of the content are bounded, too.
+            # A small frame may have huge content: the pieces of the content are bounded, too.
             contents = (
                 self._decompressor(header, spot).read_to_iter(cast(IO[bytes], body))
                 if header.codec == Codec.ZSTD
@@ -140,25 +140,25 @@ class ObjectReader:
         self.frames = frames
         self.find = find
 
-    def read(self, sha256: bytes, kind: Kind = Kind.MESSAGE) -> bytes:
-        """The whole object, checked before it is handed out."""
+    def read(self, sha256: bytes, kind: FrameKind = FrameKind.MESSAGE) -> bytes:
+        """The whole object, checked before it is returned."""
         return b"".join(self.stream(sha256, kind))
 
-    def stream(self, sha256: bytes, kind: Kind = Kind.MESSAGE) -> Iterator[bytes]:
+    def stream(self, sha256: bytes, kind: FrameKind = FrameKind.MESSAGE) -> Iterator[bytes]:
         """Each piece is authentic; that they are the whole object is known when the last one was taken without an error."""
         frame = self.open(sha256, kind)
         if frame.sha256 != sha256:
-            raise Damage(frame.spot, "another object lies here", sha256)
+            raise Damage(frame.spot, "another object is stored here", sha256)
         return self.assemble(frame) if frame.is_recipe else frame.pieces
 
-    def open(self, sha256: bytes, kind: Kind) -> Frame:
+    def open(self, sha256: bytes, kind: FrameKind) -> Frame:
         place = self.find(sha256, kind)
         if place is None:
             raise NotStored(f"there is no {kind.label} with the SHA-256 {sha256.hex()}")
         try:
             return self.frames.open(place)
         except LostPack:
-            again = self.find(sha256, kind)  # compaction may have moved it meanwhile
+            again = self.find(sha256, kind)  # a concurrent compaction may have moved it
             if again is None or again == place:
                 raise LostPack(place.pack_id, place.offset, sha256) from None
             return self.frames.open(again)
@@ -177,29 +177,29 @@ class ObjectReader:
             raise Damage(frame.spot, "the message does not have its SHA-256", frame.sha256)
 
     def part(self, ref: PartRef) -> Iterator[bytes]:
-        """The stretch of a message that was cut out as this part."""
-        return part_pieces(ref, self.stream(ref.sha256, Kind.PART))
+        """The range of a message that was cut out as this part."""
+        return part_pieces(ref, self.stream(ref.sha256, FrameKind.PART))
 
 
 class CachingReader(ObjectReader):
     """For reading everything in pack order: remembers where parts are, and the content of those that were seen last.
 
-    A newsletter's picture is read, and written in base64 again, once then, not for each copy of the newsletter.
+    The image of a newsletter is then read and encoded in base64 once, not for each copy of the newsletter.
     """
 
     def __init__(self, frames: FrameReader, objects: ObjectReader, *, holds_found: bool = False) -> None:
-        """`holds_found`: also parts that were looked up, as somebody else reads the stretch they lie in. Not for those who go
-        on for days: compaction moves parts."""
+        """`holds_found`: also caches parts that were looked up, because another process reads their segment. Not for
+        long-running readers: compaction moves parts."""
         super().__init__(frames, self._find_place)
         self._look_up = objects.find
         self._holds_found = holds_found
-        self._places: OrderedDict[bytes, Place] = OrderedDict()
+        self._places: OrderedDict[bytes, PackLocation] = OrderedDict()
         self._contents: OrderedDict[bytes | tuple[bytes, Lines], bytes] = OrderedDict()
-        """By SHA-256 as they are stored; with the lines, too, as they stand in messages."""
+        """By SHA-256 in stored form; with the lines as well, in the form that messages contain."""
         self._size = 0
 
-    def keep(self, sha256: bytes, place: Place, content: bytes | None) -> None:
-        """A part that was just seen; with its content, if that is at hand."""
+    def add(self, sha256: bytes, place: PackLocation, content: bytes | None) -> None:
+        """Caches the place of a part that was just read, and its content if available."""
         self._places[sha256] = place
         if len(self._places) > _KNOWN_PLACES:
             self._places.popitem(last=False)
@@ -213,15 +213,15 @@ class CachingReader(ObjectReader):
             while self._size > _CACHED_PARTS_BYTES:
                 self._size -= len(self._contents.popitem(last=False)[1])
 
-    def stream(self, sha256: bytes, kind: Kind = Kind.MESSAGE) -> Iterator[bytes]:
-        held = self._held(sha256) if kind is Kind.PART else None
+    def stream(self, sha256: bytes, kind: FrameKind = FrameKind.MESSAGE) -> Iterator[bytes]:
+        held = self._held(sha256) if kind is FrameKind.PART else None
         if held is not None:
             return iter((held,))
         pieces = super().stream(sha256, kind)
-        return self._noting(sha256, pieces) if self._holds_found and kind is Kind.PART else pieces
+        return self._hold_single(sha256, pieces) if self._holds_found and kind is FrameKind.PART else pieces
 
-    def _noting(self, sha256: bytes, pieces: Iterator[bytes]) -> Iterator[bytes]:
-        """Holds what comes in one piece."""
+    def _hold_single(self, sha256: bytes, pieces: Iterator[bytes]) -> Iterator[bytes]:
+        """Caches content that consists of a single piece."""
         first, second = next(pieces, b""), next(pieces, None)
         if second is not None:
             return chain((first, second), pieces)
@@ -243,24 +243,24 @@ class CachingReader(ObjectReader):
             self._contents.move_to_end(key)
         return content
 
-    def _find_place(self, sha256: bytes, kind: Kind) -> Place | None:
-        if kind is not Kind.PART:
+    def _find_place(self, sha256: bytes, kind: FrameKind) -> PackLocation | None:
+        if kind is not FrameKind.PART:
             return self._look_up(sha256, kind)
         place = self._places.get(sha256)
         if place is None and (place := self._look_up(sha256, kind)) and self._holds_found:
-            self.keep(sha256, place, None)
+            self.add(sha256, place, None)
         return place
 
 
 class _Source:
-    """Takes exact lengths from a flow of pieces."""
+    """Reads exact lengths from an iterator of pieces."""
 
     def __init__(self, pieces: Iterable[bytes]) -> None:
         self._pieces = iter(pieces)
         self._held, self._at = b"", 0
 
     def read(self, length: int) -> bytes:
-        """Up to so many bytes; none at the end."""
+        """At most this many bytes; none at the end."""
         return next(self.take(length), b"")
 
     def rest(self) -> Iterator[bytes]:

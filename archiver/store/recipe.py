@@ -1,4 +1,4 @@
-"""How a message is put together again from its own bytes and the parts that were cut out of it."""
+"""The recipe that reassembles a message from its own bytes and the parts that were cut out of it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import orjson
 
 from archiver.store import base64_lines
 from archiver.store.base64_lines import Lines
-from archiver.store.content import Content, Memory, Raw, pieces
+from archiver.store.content import FrameContent, MemoryContent, Raw, pieces
 from archiver.store.parts import Cut, find_cuts
 
 _LENGTH = struct.Struct("<I")
@@ -81,7 +81,7 @@ def _decode_step(step: list[object]) -> Literal | PartRef:
 
 @dataclass(frozen=True, slots=True)
 class PartContent:
-    """A part, as it will be stored: a stretch of the message, decoded where that is exact."""
+    """A part as it will be stored: a range of the message, decoded if that is reversible."""
 
     raw: Raw
     cut: Cut
@@ -108,8 +108,8 @@ class CutMessage:
     """The recipe, encoded."""
     size: int
     cuts: tuple[Cut, ...]
-    parts: tuple[tuple[bytes, Content], ...]
-    """SHA-256 and content of each part, in order; the same part may stand there twice."""
+    parts: tuple[tuple[bytes, FrameContent], ...]
+    """SHA-256 and content of each part, in order; the same part may occur twice."""
 
     def pieces(self) -> Iterator[bytes]:
         yield self.head
@@ -126,12 +126,12 @@ def cut_message(raw: Raw) -> CutMessage | None:
     if not cuts:
         return None
     steps: list[Literal | PartRef] = []
-    parts: list[tuple[bytes, Content]] = []
+    parts: list[tuple[bytes, FrameContent]] = []
     at = 0
     for cut in cuts:
         if cut.start > at:
             steps.append(Literal(cut.start - at))
-        parts.append((cut.sha256, Memory(cut.data) if cut.data is not None else PartContent(raw, cut)))
+        parts.append((cut.sha256, MemoryContent(cut.data) if cut.data is not None else PartContent(raw, cut)))
         steps.append(PartRef(cut.sha256, cut.size, cut.lines))
         at = cut.end
     if raw.size > at:
@@ -142,5 +142,5 @@ def cut_message(raw: Raw) -> CutMessage | None:
 
 
 def part_pieces(ref: PartRef, plain: Iterable[bytes]) -> Iterator[bytes]:
-    """The stretch of the message that this part was cut from."""
+    """The range of the message that this part was cut from."""
     return iter(plain) if ref.lines is None else base64_lines.encode(plain, ref.lines)

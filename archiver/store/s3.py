@@ -1,4 +1,4 @@
-"""Packs in an S3-compatible bucket. Each batch is one immutable, sealed object; compaction makes large ones of them."""
+"""Packs in an S3-compatible bucket. Each batch is one immutable, sealed object; compaction merges them into large ones."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _RETRY_SECONDS = 30
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """Where it is and how to get in."""
+    """The address and the credentials of a bucket."""
 
     name: str
     region: str
@@ -75,7 +75,7 @@ class Bucket:
         )
 
     def put_locked(self, path: Path, key: str) -> None:
-        """Uploads under Object Lock: there is no moment in which the object is there and could be removed."""
+        """Uploads under Object Lock: the object can't be removed at any time."""
         client = boto3.client(
             "s3",
             endpoint_url=self.endpoint,
@@ -89,7 +89,7 @@ class Bucket:
         try:
             client.upload_file(str(path), self.name, key, ExtraArgs=locked)
         except (BotoCoreError, ClientError, S3UploadFailedError, OSError) as error:
-            raise StoreUnavailable(f"the bucket {self.name} does not take {key} under Object Lock: {error}") from error
+            raise StoreUnavailable(f"can't store {key} in the bucket {self.name} under Object Lock: {error}") from error
         finally:
             client.close()
 
@@ -119,7 +119,7 @@ class S3Packs:
         folder = Path(tempfile.mkdtemp(dir=self._scratch, prefix=_BATCH))
         try:
             writer = PackWriter.create(folder, self._keys.active, self._trainer, _Volatile())
-            writer.knows_dictionaries(self._trainer.stored)
+            writer.skip_dictionaries(self._trainer.stored)
             dictionary = self._trainer.current
             batch = writer.append(records)
             sealed = SealedPack(writer.pack_id, 0, writer.seal())
@@ -138,7 +138,7 @@ class S3Packs:
         try:
             obstore.put(self._store, key, path)
         except (BaseError, OSError) as error:
-            raise StoreUnavailable(f"the bucket {self._bucket.name} does not take {key}: {_short(error)}") from error
+            raise StoreUnavailable(f"can't store {key} in the bucket {self._bucket.name}: {_short(error)}") from error
 
     def open(self, pack_id: UUID) -> PackFile:
         name = pack_name(pack_id)
@@ -147,13 +147,16 @@ class S3Packs:
 
         def fetch(offset: int, length: int) -> bytes:
             try:
-                if (offset, length) == (0, size):  # some servers answer a range of everything as if none was asked for
+                if (offset, length) == (
+                    0,
+                    size,
+                ):  # some servers answer a range that covers everything like a request without a range
                     return bytes(obstore.get(self._store, key).bytes())
                 return bytes(obstore.get_range(self._store, key, start=offset, length=length))
             except FileNotFoundError:
                 raise LostPack(name) from None
             except BaseError as error:
-                raise StoreUnavailable(f"the bucket {self._bucket.name} does not answer: {_short(error)}") from error
+                raise StoreUnavailable(f"the bucket {self._bucket.name} does not respond: {_short(error)}") from error
 
         return PackFile(pack_id, name, size, lambda offset, length: self._cache.read(name, size, offset, length, fetch))
 
@@ -164,7 +167,7 @@ class S3Packs:
             except FileNotFoundError:
                 raise LostPack(name) from None
             except BaseError as error:
-                raise StoreUnavailable(f"the bucket {self._bucket.name} does not answer: {_short(error)}") from error
+                raise StoreUnavailable(f"the bucket {self._bucket.name} does not respond: {_short(error)}") from error
         return self._sizes[pack_id]
 
     def packs(self) -> Iterator[UUID]:
@@ -178,11 +181,11 @@ class S3Packs:
                     except ValueError:
                         continue  # not ours
         except BaseError as error:
-            raise StoreUnavailable(f"the bucket {self._bucket.name} does not answer: {_short(error)}") from error
+            raise StoreUnavailable(f"the bucket {self._bucket.name} does not respond: {_short(error)}") from error
         return iter(sorted(found))
 
     def hold(self, pack_id: UUID, rest_seconds: float) -> Callable[[], None] | None:
-        """Objects are never appended to; only one whose batch may still be on its way into the database is left alone."""
+        """Objects are never appended to; only an object whose batch may not be committed yet is skipped."""
         made_at = (pack_id.int >> 80) / 1000  # UUIDv7: milliseconds since 1970
         if datetime.now(UTC).timestamp() - made_at < rest_seconds:
             return None
@@ -200,7 +203,7 @@ class S3Packs:
         except FileNotFoundError:
             return
         except BaseError as error:
-            raise StoreUnavailable(f"the bucket {self._bucket.name} does not remove {name}: {_short(error)}") from error
+            raise StoreUnavailable(f"can't remove {name} from the bucket {self._bucket.name}: {_short(error)}") from error
 
     def sweep(self, age: timedelta) -> None:
         remove_older(self._scratch.glob(f"{_BATCH}*"), age)
@@ -210,7 +213,7 @@ class S3Packs:
 
 
 class _Volatile(OsFiles):
-    """For files that only exist until they are uploaded: the bucket makes them durable."""
+    """For files that exist only until they are uploaded: the bucket makes them durable."""
 
     def fsync(self, descriptor: int) -> None:
         pass

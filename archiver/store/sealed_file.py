@@ -1,4 +1,4 @@
-"""A file beside the packs that is sealed with a key of theirs: the dump in a backup (docs/pack-format.md, "Sealed dumps")."""
+"""A file that is sealed with a storage key: the dump in a backup (docs/pack-format.md, "Sealed dumps")."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SEALED_CHUNK = stream.CHUNK_BYTES + stream.OVERHEAD_BYTES
 _PLAIN_BYTES = 1 << 20
 
 
-def sealed(key: PackKey, pieces: Iterable[bytes]) -> Iterator[bytes]:
+def seal_pieces(key: PackKey, pieces: Iterable[bytes]) -> Iterator[bytes]:
     """The bytes of the file, for content of any length."""
     salt = os.urandom(SALT_BYTES)
     head = _HEAD.pack(MAGIC, VERSION, 0, key.fingerprint, salt)
@@ -27,10 +27,10 @@ def sealed(key: PackKey, pieces: Iterable[bytes]) -> Iterator[bytes]:
     yield from stream.seal_chunks(key.dump_key(salt), salt[: stream.PREFIX_BYTES], head, pieces)
 
 
-def opened(keys: PackKeys, path: Path) -> Iterator[bytes]:
-    """The content; a file that is not sealed, as older versions wrote it, is handed out as it is.
+def unseal_pieces(keys: PackKeys, path: Path) -> Iterator[bytes]:
+    """The content; a file that is not sealed, as older versions wrote it, is returned unchanged.
 
-    Each piece is authentic; that they are all is known when the last one was taken without an error.
+    Each piece is authentic; they are known to be complete when the last one was read without an error.
     """
     with path.open("rb") as file:
         head = file.read(_HEAD.size)
@@ -40,7 +40,7 @@ def opened(keys: PackKeys, path: Path) -> Iterator[bytes]:
             return
         spot = Spot(path.name, 0)
         if len(head) < _HEAD.size:
-            raise Damage(spot, "the file is cut off")
+            raise Damage(spot, "the file is truncated")
         _, version, _, fingerprint, salt = _HEAD.unpack(head)
         if version != VERSION:
             raise Damage(spot, f"a sealed file of version {version}; this program reads version {VERSION}")
@@ -50,4 +50,4 @@ def opened(keys: PackKeys, path: Path) -> Iterator[bytes]:
         try:
             yield from stream.open_chunks(key, salt[: stream.PREFIX_BYTES], head, chunks, length)
         except stream.Tampered:
-            raise Damage(spot, "the file does not open: it was changed or cut off") from None
+            raise Damage(spot, "the file does not open: it was changed or truncated") from None

@@ -1,6 +1,6 @@
-"""AES-256-GCM in chunks (STREAM): a gigabyte is encrypted, and checked, while it flows.
+"""AES-256-GCM in chunks (STREAM): content of any size is encrypted and checked as a stream.
 
-Each chunk has the nonce `prefix ‖ counter ‖ last`, so that chunks can't be reordered, dropped, or the end cut off unnoticed.
+Each chunk has the nonce `prefix ‖ counter ‖ last`, so that reordering, dropping or truncating chunks is detected.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _ONLY = b"\0\0\0\0\x01"  # the end of the nonce of a chunk that is the first and
 
 
 class Tampered(Exception):
-    """A chunk does not open: other bytes, another order, another key, or cut off."""
+    """A chunk does not open: changed, reordered, truncated, or sealed with another key."""
 
 
 def sealed_length(plain_length: int) -> int:
@@ -58,7 +58,7 @@ def open_sealed(key: bytes, prefix: bytes, associated: bytes, payload: bytes) ->
 
 
 def open_chunks(key: bytes, prefix: bytes, associated: bytes, chunks: Iterable[bytes], length: int) -> Iterator[bytes]:
-    """`chunks` are the sealed ones, each as a whole; `length` is that of all of them."""
+    """`chunks` are the sealed chunks, each complete; `length` is their total length."""
     cipher = AESGCM(key)
     left = length
     for counter, chunk in enumerate(chunks):

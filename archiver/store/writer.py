@@ -12,35 +12,35 @@ from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
 
-from archiver.models.ids import uuid7
+from archiver.db.ids import uuid7
 from archiver.store import pack
-from archiver.store.content import Memory
+from archiver.store.content import MemoryContent
 from archiver.store.dictionaries import Dictionary, Trainer
 from archiver.store.encoder import IN_MEMORY_BYTES, Encoder, Record
 from archiver.store.errors import Damage
-from archiver.store.files import Files, forget_cached, told_plainly, try_lock, write_all
-from archiver.store.frames import Kind
+from archiver.store.files import Files, explain_os_errors, forget_cached, try_lock, write_all
+from archiver.store.frames import FrameKind, new_salts
 from archiver.store.keys import PackKey
-from archiver.store.pack import IndexEntry, PackHead, Place, Seal
+from archiver.store.pack import PackHead, PackIndexEntry, PackLocation, Seal
 
 _PIECE_BYTES = 1 << 20
 
 KnownEnd = Callable[[UUID], int | None]
-"""Up to where the database knows a pack to be good: 0 if it does not know the pack, None if nobody may append to it."""
+"""Up to where the database knows a pack to be good: 0 if it does not know the pack, None if it must not be appended to."""
 
 
 class Stored(NamedTuple):
-    """A frame that is safely on disk."""
+    """A frame that is durably on disk."""
 
-    kind: Kind
+    kind: FrameKind
     sha256: bytes
     raw_bytes: int
-    place: Place
+    place: PackLocation
 
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """One batch: all its frames, those that were written along with it too, and where the pack ends now."""
+    """One batch: all its frames, including preliminary ones, and the new end of the pack."""
 
     pack_id: UUID
     pack_name: str
@@ -53,7 +53,7 @@ def pack_name(pack_id: UUID) -> str:
 
 
 class PackWriter:
-    """After an error it is closed: the file is cut back to where the batch began, and the caller begins a new pack."""
+    """After an error it is closed: the file is truncated to where the batch began, and the caller starts a new pack."""
 
     def __init__(self, path: Path, pack_id: UUID, descriptor: int, size: int, encoder: Encoder, files: Files) -> None:
         self.path = path
@@ -73,7 +73,7 @@ class PackWriter:
         """A new pack. It has only its header until the first batch, and nothing is durable before that."""
         pack_id = uuid7()
         path = folder / pack_name(pack_id)
-        with told_plainly("can't begin", path):
+        with explain_os_errors("can't begin", path):
             descriptor = files.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
             try_lock(descriptor)
             writer = cls(path, pack_id, descriptor, 0, Encoder(key, trainer), files)
@@ -81,17 +81,17 @@ class PackWriter:
                 head = PackHead(pack_id, datetime.now(UTC), key.fingerprint, key.id).encode()
                 write_all(files, descriptor, head)
             except OSError:
-                writer._leave()
+                writer._abandon()
                 raise
         writer.size = len(head)
         return writer
 
     @classmethod
     def adopt(cls, path: Path, key: PackKey, trainer: Trainer, files: Files, known_end: KnownEnd) -> PackWriter | None:
-        """Goes on with a pack that nobody holds. None if it can't be: held, sealed, damaged, of another key, or
-        with frames that the database does not know.
+        """Continues a pack that no process holds. None if that is not possible: it is held, sealed, damaged, of another key,
+        or has frames that the database does not know.
 
-        `known_end` is asked once the lock is held: whoever held it before may have replaced the pack.
+        `known_end` is called once the lock is held: the previous holder may have replaced the pack.
         """
         descriptor = files.open(path, os.O_RDWR)
         writer = None
@@ -112,7 +112,7 @@ class PackWriter:
             return None
         if not path.exists() or path.stat().st_ino != os.fstat(descriptor).st_ino:
             return None
-        # What an fsync could not write may still stand in the page cache; look at what the disk has.
+        # The page cache may still contain what an fsync could not write: read what is on the disk.
         forget_cached(descriptor)
         size = os.fstat(descriptor).st_size
 
@@ -137,67 +137,72 @@ class PackWriter:
         """All of the batch is on disk when this returns; if it raises, none of it is in the pack."""
         is_new = self.size == pack.PACK_HEADER_BYTES
         start = self.size
-        with told_plainly("can't write to", self.path):
+        with explain_os_errors("can't write to", self.path):
             try:
                 frames = self._write([*self._preliminary(records, is_new=is_new), *records])
                 self._files.fsync(self._descriptor)
                 if is_new:
                     self._files.fsync_folder(self.path.parent)
             except BaseException:
-                self._leave(cut_at=start)
+                self._abandon(cut_at=start)
                 raise
         return Appended(self.pack_id, self.path.name, tuple(frames), self.size)
 
-    # for compaction, which makes a whole pack before anybody may see it
+    # for compaction, which writes a complete pack before it becomes visible
 
     def begin(self) -> None:
         self._write(self._preliminary((), is_new=True))
 
-    def add(self, record: Record) -> Place:
+    def add(self, record: Record) -> PackLocation:
         return self._write([record])[0].place
 
     def write_raw(self, piece: bytes) -> None:
-        """A part of a frame as it stands in another pack."""
+        """A piece of an encoded frame of another pack."""
         self._write_piece(piece)
 
     def _preliminary(self, records: Sequence[Record], *, is_new: bool) -> list[Record]:
-        """The frames that have to stand before the batch: key check and dictionary."""
+        """The frames that must precede the batch: key check and dictionary."""
         before = []
         if is_new:
             text = b"archiver key check " + self._encoder.key.id.encode()
-            before.append(Record(Kind.KEY_CHECK, hashlib.sha256(text).digest(), Memory(text)))
+            before.append(Record(FrameKind.KEY_CHECK, hashlib.sha256(text).digest(), MemoryContent(text)))
         dictionary = self._encoder.dictionary()
         if dictionary and dictionary.id not in self._dictionaries and any(record.uses_dictionary for record in records):
             before.append(dictionary_record(dictionary))
             self._dictionaries.add(dictionary.id)
         return before
 
-    def knows_dictionaries(self, dictionary_ids: set[int]) -> None:
-        """Says which dictionaries are in the archive already, where packs need not carry their own."""
+    def skip_dictionaries(self, dictionary_ids: set[int]) -> None:
+        """Names dictionaries that are already in the archive, so that this pack need not include them."""
         self._dictionaries |= dictionary_ids
 
     def _write(self, records: Sequence[Record]) -> list[Stored]:
         frames: list[Stored] = []
-        buffer = bytearray()
-        for record in records:
-            offset = self.size + len(buffer)
-            if record.content.size <= IN_MEMORY_BYTES:
-                frame = self._encoder.encode(record)
-                buffer += frame
+        held: list[bytes] = []
+        held_bytes = 0
+        offset = self.size
+        for record, salt in zip(records, new_salts(len(records)), strict=True):
+            size = record.content.size
+            if size <= IN_MEMORY_BYTES:
+                frame = self._encoder.encode(record, salt)
                 length = len(frame)
+                held.append(frame)
+                held_bytes += length
             else:
-                self._flush(buffer)
-                length = self._encoder.stream(record, offset, self._write_piece, self._patch)
-            frames.append(Stored(record.kind, record.sha256, record.content.size, Place(self.pack_id, offset, length)))
-            if len(buffer) > 2 * IN_MEMORY_BYTES:
-                self._flush(buffer)
-        self._flush(buffer)
+                self._flush(held)
+                held_bytes = 0
+                length = self._encoder.stream(record, salt, offset, self._write_piece, self._patch)
+            frames.append(Stored(record.kind, record.sha256, size, PackLocation(self.pack_id, offset, length)))
+            offset += length
+            if held_bytes > 2 * IN_MEMORY_BYTES:
+                self._flush(held)
+                held_bytes = 0
+        self._flush(held)
         return frames
 
-    def _flush(self, buffer: bytearray) -> None:
-        write_all(self._files, self._descriptor, bytes(buffer))
-        self.size += len(buffer)
-        buffer.clear()
+    def _flush(self, held: list[bytes]) -> None:
+        self._write_piece(b"".join(held))
+        held.clear()
 
     def _write_piece(self, data: bytes) -> None:
         write_all(self._files, self._descriptor, data)
@@ -209,11 +214,11 @@ class PackWriter:
     def seal(self) -> Seal:
         """Writes the index and the digest of the whole file. The pack never changes again."""
         start = self.size
-        with told_plainly("can't seal", self.path):
+        with explain_os_errors("can't seal", self.path):
             try:
                 seal = self._seal()
             except BaseException:
-                self._leave(cut_at=start)
+                self._abandon(cut_at=start)
                 raise
         self.close()
         return seal
@@ -221,7 +226,7 @@ class PackWriter:
     def _seal(self) -> Seal:
         content, frames = pack.encode_index(self._entries())
         offset = self.size
-        self._write([Record(Kind.INDEX, hashlib.sha256(content).digest(), Memory(content))])
+        self._write([Record(FrameKind.INDEX, hashlib.sha256(content).digest(), MemoryContent(content))])
         seal = Seal.keyed(self._encoder.key, offset, frames, self._digest())
         self._write_piece(seal.encode())
         self._files.fsync(self._descriptor)
@@ -229,11 +234,11 @@ class PackWriter:
             self.path.chmod(0o400)
         return seal
 
-    def _entries(self) -> Iterator[IndexEntry]:
+    def _entries(self) -> Iterator[PackIndexEntry]:
         for item in pack.walk(self._read_at, self.size, self.path.name):
             if isinstance(item, Damage):
                 raise item
-            yield IndexEntry(item.header.kind, item.offset, item.header.frame_length, item.header.tag)
+            yield PackIndexEntry(item.header.kind, item.offset, item.header.frame_length, item.header.tag)
 
     def _digest(self) -> bytes:
         digest = hashlib.sha256()
@@ -244,8 +249,8 @@ class PackWriter:
     def _read_at(self, offset: int, length: int) -> bytes:
         return os.pread(self._descriptor, length, offset)
 
-    def _leave(self, cut_at: int = 0) -> None:
-        """Gives the pack up. What the failed batch left behind is cut off if the disk lets us, else by who opens it next."""
+    def _abandon(self, cut_at: int = 0) -> None:
+        """Abandons the pack. The rest of the failed batch is truncated now or, if the disk refuses, by the next writer."""
         with contextlib.suppress(OSError):
             if cut_at <= pack.PACK_HEADER_BYTES:
                 self._files.unlink(self.path)
@@ -254,15 +259,15 @@ class PackWriter:
         self.close()
 
     def close(self) -> None:
-        """Lets the lock go. An unsealed pack can be adopted by anyone then."""
+        """Releases the lock: another process can then adopt the pack if it is not sealed."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
 
 
 def _end_to_write_at(read_at: pack.ReadAt, size: int, name: str, known_end: int | None) -> int | None:
-    """Behind the last whole frame. None for a pack that is to be left as it is: the file ends below what the database knows,
-    it is damaged in a way that no interrupted batch explains, or it holds what the database has yet to take in."""
+    """The end of the last intact frame. None for a pack that must not be appended to: it is shorter than the database knows, it
+    is damaged in a way that no interrupted batch explains, or it has frames that the database does not know yet."""
     if known_end is None or size < known_end:
         return None
     found = pack.survey(read_at, size, name, max(known_end, pack.PACK_HEADER_BYTES))
@@ -272,4 +277,4 @@ def _end_to_write_at(read_at: pack.ReadAt, size: int, name: str, known_end: int 
 
 
 def dictionary_record(dictionary: Dictionary) -> Record:
-    return Record(Kind.DICTIONARY, dictionary.sha256, Memory(dictionary.data))
+    return Record(FrameKind.DICTIONARY, dictionary.sha256, MemoryContent(dictionary.data))

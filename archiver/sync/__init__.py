@@ -1,1 +1,1 @@
-"""Sessions, mailboxes and the outbox: how a sync cycle keeps its place."""
+"""The sync engine: sessions, mailboxes, slices and the outbox, and how a cycle survives an interruption."""

@@ -1,4 +1,4 @@
-"""The end of a cycle: one row of history, the source's new state, and perhaps the next cycle, in one transaction."""
+"""Ends a cycle: writes its run, updates the source and, if requested, announces the next cycle, in one transaction."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from uuid import UUID
 
 from sqlalchemy import Connection, text
 
-from archiver.db import json_text
-from archiver.models.states import RunOutcome, SourceStatus
+from archiver.db.engine import json_text
+from archiver.db.states import RunOutcome, SourceStatus
+from archiver.quantity import quantity
 from archiver.queue.jobs import ContinuousSync
-from archiver.sync import imports, listings, outbox, sessions
-from archiver.sync.listings import Listing
-from archiver.sync.moves import CYCLE_ENDS, before
+from archiver.sync import import_queue, listings, outbox, sessions
+from archiver.sync.listings import CycleListing
+from archiver.sync.transitions import CYCLE_ENDS, before
 
 _TOTALS = text("""
     SELECT count(*) AS mailboxes, count(*) FILTER (WHERE state = 'done') AS completed,
@@ -30,14 +31,14 @@ _WRITE_RUN = text("""
         :skipped, :deleted_here, :failed, :missing, :bytes, CAST(:errors AS jsonb), CAST(:detail AS jsonb))
     ON CONFLICT (id) DO NOTHING""")
 
-# A source that is looked at every minute would fill the history with cycles in which nothing came.
+# A source that is polled every minute would fill the history with runs in which nothing happened.
 _FORGET_UNEVENTFUL = text("""
     DELETE FROM sync_runs WHERE source_id = :source AND finished_at < now() - interval '1 day' AND outcome = 'success'
         AND archived = 0 AND skipped = 0 AND deleted_here = 0 AND failed = 0 AND NOT is_initial_import
         AND coalesce(CAST(detail->>'gone_mailboxes' AS bigint), 0) = 0""")
 
-# 1, 2, 4 … 60 minutes after failures, and never what is read once; else at the next tick, or when its own schedule says
-# (services.sources works that out)
+# After failures the source is due again in 1, 2, 4 … 60 minutes, or never if it is read only once. Otherwise it is due at the
+# next tick, or when its own schedule says so (archiver.sources.service computes that).
 _SETTLE_SOURCE = text("""
     UPDATE ingestion_sources SET status = :status, status_message = :message, last_finished_at = now(), updated_at = now(),
         failures = CASE WHEN :healthy THEN 0 ELSE failures + 1 END,
@@ -54,17 +55,17 @@ class Ended:
 
 
 def finish(connection: Connection, session_id: UUID, runs_once: frozenset[str] = frozenset()) -> Ended | None:
-    """What `sync-cycle-finished` does. None: nothing is to be ended. The session is not there any more, so it was done before;
-    or some of its mailboxes have not ended, and whoever says otherwise is wrong.
+    """Ends a complete cycle (the work of `sync-cycle-finished`). None if there is nothing to end: the session no longer exists,
+    because an earlier call ended it, or some of its mailboxes are still open.
 
-    `runs_once`: the kinds of sources that are read once, and are `imported` then.
+    `runs_once`: the kinds of sources that are read once and then become `imported`.
     """
     session = _lock(connection, session_id, runs_once)
     if session is None or not session.is_complete:
         return None
     totals = dict(connection.execute(_TOTALS, {"id": session_id}).mappings().one())
-    not_looked_at = _not_looked_at(session.listing, totals["mailboxes"])
-    outcome = judge(totals, _waiting_mailboxes(connection, session.source_id) + not_looked_at)
+    overlooked = _count_overlooked(session.listing, totals["mailboxes"])
+    outcome = run_outcome(totals, _waiting_mailboxes(connection, session.source_id) + overlooked)
     ended = _end(connection, session, outcome, totals, message=_message(outcome, totals, session.listing))
     connection.execute(_FORGET_UNEVENTFUL, {"source": session.source_id})
     return ended
@@ -73,8 +74,8 @@ def finish(connection: Connection, session_id: UUID, runs_once: frozenset[str] =
 def abandon(
     connection: Connection, session_id: UUID, outcome: RunOutcome, message: str, runs_once: frozenset[str] = frozenset()
 ) -> Ended | None:
-    """Ends a cycle that will not come to its end: stale, cancelled, or one whose source could not be listed."""
-    sessions.cancel(connection, session_id)  # mailboxes before their session, as those that end do
+    """Ends a cycle that can't complete: stale, cancelled, or of a source whose mailboxes could not be listed."""
+    sessions.cancel(connection, session_id)  # lock mailboxes before their session, as `end_mailbox` does
     session = _lock(connection, session_id, runs_once)
     if session is None:
         return None
@@ -82,8 +83,8 @@ def abandon(
     return _end(connection, session, outcome, totals, message=message)
 
 
-def judge(totals: dict[str, int], other_mailboxes: int = 0) -> RunOutcome:
-    """Pure. A run with anything missing is never a success. `other_mailboxes`: those that the cycle passed by."""
+def run_outcome(totals: dict[str, int], other_mailboxes: int = 0) -> RunOutcome:
+    """Pure. A run with anything missing is never a success. `other_mailboxes`: mailboxes that the cycle did not visit."""
     if totals["mailboxes"] and not totals["completed"]:
         return RunOutcome.FAILED
     if totals["not_completed"] or totals["failed"] or totals["missing"] or other_mailboxes:
@@ -91,22 +92,25 @@ def judge(totals: dict[str, int], other_mailboxes: int = 0) -> RunOutcome:
     return RunOutcome.SUCCESS
 
 
-def _not_looked_at(listing: Listing, total: int) -> int:
+def _count_overlooked(listing: CycleListing, total: int) -> int:
     return listing.overlooked(total) or int(listing.is_doubtful)
 
 
-def _message(outcome: RunOutcome, totals: dict[str, int], listing: Listing) -> str | None:
+def _message(outcome: RunOutcome, totals: dict[str, int], listing: CycleListing) -> str | None:
     if outcome is RunOutcome.SUCCESS:
         return None
     if listing.is_doubtful:
-        return "the source listed no mailbox at all, though it had some before: check its permissions and selection rules"
-    parts = {
-        "listed mailbox(es) were not looked at": listing.overlooked(totals["mailboxes"]),
-        "mailbox(es) failed": totals["not_completed"],
-        "message(s) could not be fetched": totals["failed"],
-        "message(s) are missing": totals["missing"],
-    }
-    return ", ".join(f"{number} {what}" for what, number in parts.items() if number) or "some mailboxes wait for their next try"
+        return "the source listed no mailboxes, although it had some before: check its permissions and selection rules"
+    parts = [
+        ("listed mailbox", "not synced", listing.overlooked(totals["mailboxes"])),
+        ("mailbox", "failed", totals["not_completed"]),
+        ("message", "could not be fetched", totals["failed"]),
+        ("message", "missing", totals["missing"]),
+    ]
+    return (
+        ", ".join(f"{quantity(number, noun)} {what}" for noun, what, number in parts if number)
+        or "some mailboxes are waiting for their next attempt"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,11 +122,11 @@ class _Locked:
     created_at: object
     is_complete: bool
     runs_once: bool
-    kept_listing: Any
+    stored_listing: Any
 
     @property
-    def listing(self) -> Listing:
-        return Listing.read(self.kept_listing)
+    def listing(self) -> CycleListing:
+        return CycleListing.read(self.stored_listing)
 
 
 def _lock(connection: Connection, session_id: UUID, once: frozenset[str] = frozenset()) -> _Locked | None:
@@ -139,7 +143,7 @@ def _lock(connection: Connection, session_id: UUID, once: frozenset[str] = froze
 
 
 def _waiting_mailboxes(connection: Connection, source_id: UUID) -> int:
-    """Those that failed before, and whose pause is not over: this cycle passed them by."""
+    """Counts mailboxes that failed earlier and whose pause is not over: this cycle did not visit them."""
     statement = text("SELECT count(*) FROM mailboxes WHERE source_id = :id AND gone_at IS NULL AND next_due_at > now()")
     return int(connection.execute(statement, {"id": source_id}).scalar_one())
 
@@ -150,7 +154,7 @@ def _end(
     errors = sessions.first_errors(connection, session.id)
     if outcome in (RunOutcome.STALE, RunOutcome.FAILED) and message and not errors:
         errors = [{"mailbox": "", "error": message}]
-    listings.keep(connection, session.source_id, session.listing)
+    listings.store_last(connection, session.source_id, session.listing)
     connection.execute(
         _WRITE_RUN,
         {
@@ -160,7 +164,7 @@ def _end(
             "initial": session.is_initial_import,
             "started_at": session.created_at,
             "errors": json_text(errors),
-            "detail": json_text({"message": message, **_mailboxes_of(session.listing)}),
+            "detail": json_text({"message": message, **_listing_detail(session.listing)}),
             **totals,
         },
     )
@@ -168,21 +172,21 @@ def _end(
     connection.execute(text("DELETE FROM outbox WHERE session_id = :id AND queue = 'ingestion'"), {"id": session.id})
     connection.execute(text("DELETE FROM sync_sessions WHERE id = :id"), {"id": session.id})
     if session.runs_once:
-        imports.end(connection, session.id, session.source_id, outcome, message)
+        import_queue.end(connection, session.id, session.source_id, outcome, message)
     elif session.rerun_requested and outcome is not RunOutcome.CANCELLED:
         outbox.announce(connection, ContinuousSync(session.source_id), source_id=session.source_id, caused_by=session.id)
     return Ended(session.id, session.source_id, outcome)
 
 
-def _mailboxes_of(listing: Listing) -> dict[str, object]:
-    """What the run tells about mailboxes that are not in it."""
+def _listing_detail(listing: CycleListing) -> dict[str, object]:
+    """What the run reports about mailboxes that are not part of it."""
     gone = {"gone_mailboxes": listing.gone, "gone_addresses": listing.gone_addresses} if listing.gone else {}
     return {**gone, **({"left_out": listing.left_out} if listing.left_out else {})}
 
 
 def _settle_source(connection: Connection, session: _Locked, outcome: RunOutcome, message: str | None) -> None:
     if outcome is RunOutcome.CANCELLED:
-        return  # whoever cancelled it has set the status
+        return  # the caller that cancelled the cycle has set the status
     if outcome in (RunOutcome.FAILED, RunOutcome.STALE):
         status = SourceStatus.ERROR
     else:

@@ -1,4 +1,4 @@
-"""Jobs that BullMQ has given up: what they were to do ends as failed in Postgres, with everything needed to try again."""
+"""Records jobs that BullMQ has given up as failed in Postgres, with everything needed to retry them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from uuid import UUID
 
 from sqlalchemy import Connection, text
 
-from archiver.db import json_text
-from archiver.models.ids import uuid7
-from archiver.models.states import RunOutcome
-from archiver.queue.jobs import BadJob, ContinuousSync, Envelope, InitialImport, ProcessMailbox
+from archiver.db.engine import json_text
+from archiver.db.ids import uuid7
+from archiver.db.states import RunOutcome
+from archiver.queue.jobs import BadJob, ContinuousSync, InitialImport, JobEnvelope, ProcessMailbox
 from archiver.queue.queues import FailedJob
-from archiver.sync import cycle, imports, outbox, sessions
+from archiver.sync import cycle, import_queue, outbox, sessions
 
 _KEEP = text("""
     INSERT INTO dead_letters (id, kind, source_id, queue, job, job_id, payload, reason, attempts)
@@ -21,15 +21,15 @@ _KEEP = text("""
 
 
 def settle_failed(connection: Connection, failed: FailedJob) -> None:
-    """Safe to repeat: a job that was settled before changes nothing."""
+    """Idempotent: a job that is already settled changes nothing."""
     try:
-        envelope: Envelope | None = Envelope.decode(failed.name, failed.data)
+        envelope: JobEnvelope | None = JobEnvelope.decode(failed.name, failed.data)
     except BadJob:
         envelope = None
     job = envelope.job if envelope else None
     row_id = _uuid(failed.id)
     if row_id is not None and not outbox.is_open(connection, row_id):
-        return  # its effect is there already; the mailbox or session that it names may be in the hands of a later job
+        return  # its effect is already committed; a later job may own the mailbox or session that it names
     source_id = None
     if isinstance(job, ProcessMailbox):
         _fail_mailbox(connection, job, failed.reason)
@@ -38,8 +38,8 @@ def settle_failed(connection: Connection, failed: FailedJob) -> None:
             source_id = _existing_source(connection, job.source_id)
             _fail_listing(connection, job.source_id, failed.reason)
             if isinstance(job, InitialImport) and (import_id := _uuid(job.import_id)):
-                imports.give_up(connection, import_id, job.source_id, failed.reason)
-        _keep(connection, failed, source_id)
+                import_queue.fail(connection, import_id, job.source_id, failed.reason)
+        _store_dead_letter(connection, failed, source_id)
     if row_id is not None:
         outbox.settle(connection, row_id)
 
@@ -59,7 +59,7 @@ def _fail_listing(connection: Connection, source_id: UUID, reason: str) -> None:
         cycle.abandon(connection, session_id, RunOutcome.FAILED, f"its mailboxes could not be listed: {reason}")
 
 
-def _keep(connection: Connection, failed: FailedJob, source_id: UUID | None) -> None:
+def _store_dead_letter(connection: Connection, failed: FailedJob, source_id: UUID | None) -> None:
     values = {"id": uuid7(), "source": source_id, "queue": str(failed.queue), "job": failed.name, "job_id": failed.id}
     payload = json_text(failed.data)
     connection.execute(_KEEP, {**values, "payload": payload, "reason": failed.reason, "attempts": max(1, failed.attempts)})

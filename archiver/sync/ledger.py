@@ -1,21 +1,23 @@
-"""The completeness ledger: what a source listed, less what is archived, skipped, dead or gone. The rest is the gap."""
+"""The completeness ledger: what a source listed, minus what is archived, skipped, dead or gone. The rest is the gap."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
 import psycopg
 from sqlalchemy import Connection, Result, text
 
-from archiver.db import json_text
+from archiver.db.engine import json_text
 
 _FEW_KEYS = 10_000
+"""Up to this many keys travel as a parameter; beyond that, a temporary table is faster and can be analysed."""
 
-# Only what is not explained yet is kept: the rest of a listing says nothing that the copies do not say.
-# One probe of the unique index for each key, whatever the planner believes to know about the mailbox.
+# Only unexplained keys are stored: the copies already record the rest of the listing.
+# One probe of the unique index per key, whatever the planner's statistics say about the mailbox.
 _NOT_ARCHIVED = """
     LEFT JOIN LATERAL (
         SELECT id FROM message_copies WHERE mailbox_id = :mailbox AND provider_key = key LIMIT 1) AS copy ON true
@@ -28,11 +30,12 @@ _LIST = text(
 _LIST_LONG = _ADD_UNACCOUNTED + ":folder FROM {listed}" + _NOT_ARCHIVED
 
 _RECORD = text("""
-    WITH told AS (SELECT f, n, c FROM json_to_recordset(CAST(:rows AS json)) AS x(f text, n bigint, c boolean)),
-    replaced AS (DELETE FROM unaccounted_keys u USING told WHERE u.mailbox_id = :mailbox AND u.folder = told.f AND NOT told.c)
-    INSERT INTO folder_listings AS l (mailbox_id, folder, listed) SELECT :mailbox, f, n FROM told
+    WITH reported AS (SELECT f, n, c FROM json_to_recordset(CAST(:rows AS json)) AS x(f text, n bigint, c boolean)),
+    replaced AS (DELETE FROM unaccounted_keys u USING reported r
+                 WHERE u.mailbox_id = :mailbox AND u.folder = r.f AND NOT r.c)
+    INSERT INTO folder_listings AS l (mailbox_id, folder, listed) SELECT :mailbox, f, n FROM reported
     ON CONFLICT (mailbox_id, folder) DO UPDATE SET listed_at = now(), listed = excluded.listed
-        + CASE WHEN (SELECT c FROM told WHERE f = excluded.folder) THEN l.listed ELSE 0 END""")
+        + CASE WHEN (SELECT c FROM reported WHERE f = excluded.folder) THEN l.listed ELSE 0 END""")
 
 _ACCOUNT = text("""
     DELETE FROM unaccounted_keys u WHERE u.mailbox_id = :mailbox AND (
@@ -41,7 +44,7 @@ _ACCOUNT = text("""
         OR EXISTS (SELECT 1 FROM dead_letters d
                    WHERE d.kind = 'message' AND d.mailbox_id = u.mailbox_id AND d.provider_key = u.provider_key))""")
 
-# Other bytes under the key of a listed message (a draft that was edited) are there as long as it is.
+# Different bytes under the key of a listed message (an edited draft) exist as long as that message does.
 _GONE = """
     SELECT c.provider_key FROM message_copies c
     WHERE c.mailbox_id = :mailbox AND c.folder = :folder AND c.gone_at IS NULL AND c.deleted_at IS NULL
@@ -54,8 +57,8 @@ _BACK = """
     ORDER BY c.provider_key"""
 
 
-class Listing(NamedTuple):
-    """What a source says is in a folder: all of it, or what follows on the listing before."""
+class LedgerListing(NamedTuple):
+    """The keys a source reports for a folder: all of them, or a continuation of the previous listing."""
 
     folder: str
     keys: Sequence[str]
@@ -64,7 +67,7 @@ class Listing(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FolderAccount:
-    """One line of the ledger. listed = archived + skipped + dead letters + missing (+ what came after the listing)."""
+    """One line of the ledger. listed = archived + skipped + dead letters + missing (+ what arrived after the listing)."""
 
     folder: str
     listed: int
@@ -74,37 +77,41 @@ class FolderAccount:
     skipped: int
     dead_letters: int
     missing: int
+    listed_at: datetime | None = None
+    """Of which moment `listed` is; everything else is of now. None for a folder that was never listed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Differences:
-    """Between what a folder has and what we hold of it."""
+class LedgerDifferences:
+    """Between a folder's listing and the copies in the archive."""
 
     gone: Sequence[str]
-    """Held, and not listed any more."""
+    """Archived, and no longer listed."""
     back: Sequence[str]
     """Marked as gone, and listed again."""
 
 
-def differences(connection: Connection, mailbox_id: UUID, folder: str, keys: Sequence[str], version_mark: str) -> Differences:
-    """`version_mark`: what stands between a key and the version of other bytes that came under it."""
+def differences(
+    connection: Connection, mailbox_id: UUID, folder: str, keys: Sequence[str], version_mark: str
+) -> LedgerDifferences:
+    """`version_mark` separates a key from the version of different bytes that arrived under it."""
     values = {"mailbox": mailbox_id, "folder": folder, "version": version_mark}
     listed = _Listed(connection, keys)
-    # Folder and listing may both be long, and Postgres knows little about either: one pass over each, never one for each row.
+    # Folder and listing may both be long, and Postgres has no good statistics on either: one pass over each, never one per row.
     connection.execute(text("SET LOCAL enable_nestloop = off"))
-    found = Differences(listed.execute(_GONE, values).scalars().all(), listed.execute(_BACK, values).scalars().all())
+    found = LedgerDifferences(listed.execute(_GONE, values).scalars().all(), listed.execute(_BACK, values).scalars().all())
     connection.execute(text("SET LOCAL enable_nestloop = on"))
     return found
 
 
 class _Listed:
-    """The keys of a listing for a few statements: as a parameter, or, since there may be millions, in a temporary table."""
+    """The keys of a listing for a few statements: as a parameter, or in a temporary table if there may be millions."""
 
     def __init__(self, connection: Connection, keys: Sequence[str]) -> None:
         self._connection = connection
         self._keys = list(keys) if len(keys) <= _FEW_KEYS else None
         if self._keys is None:
-            # by a function of the tables' owner: our own role has no right to create temporary tables
+            # a function of the tables' owner: our own role may not create temporary tables
             connection.execute(text("SELECT create_listed_keys()"))
             raw: psycopg.Connection[Any] = connection.connection.driver_connection  # type: ignore[assignment]
             with raw.cursor() as cursor, cursor.copy("COPY listed_keys FROM STDIN") as copy:
@@ -119,9 +126,9 @@ class _Listed:
         return self._connection.execute(text(statement.format(listed=listed)), {**values, "keys": self._keys})
 
 
-def record_listings(connection: Connection, mailbox_id: UUID, listings: Sequence[Listing]) -> None:
-    """A listing replaces the one before of its folder; one that is continued adds to it."""
-    small: dict[str, Listing] = {}
+def record_listings(connection: Connection, mailbox_id: UUID, listings: Sequence[LedgerListing]) -> None:
+    """A listing replaces the previous one of its folder; a continued listing adds to it."""
+    small: dict[str, LedgerListing] = {}
     for listing in listings:
         if len(listing.keys) > _FEW_KEYS or listing.folder in small:
             _record(connection, mailbox_id, list(small.values()))
@@ -133,7 +140,7 @@ def record_listings(connection: Connection, mailbox_id: UUID, listings: Sequence
     _record(connection, mailbox_id, list(small.values()))
 
 
-def _record(connection: Connection, mailbox_id: UUID, listings: Sequence[Listing]) -> None:
+def _record(connection: Connection, mailbox_id: UUID, listings: Sequence[LedgerListing]) -> None:
     """One long listing, or several short ones of different folders."""
     if not listings:
         return
@@ -150,7 +157,7 @@ def _record(connection: Connection, mailbox_id: UUID, listings: Sequence[Listing
 
 
 def record_skipped(connection: Connection, mailbox_id: UUID, skipped: Sequence[tuple[str, str, str]]) -> None:
-    """(provider key, folder, rule) each. What a rule leaves out is a failure no more."""
+    """Takes (provider key, folder, rule) tuples. A message that a rule skips is no longer a failure."""
     once = {key: {"k": key, "f": folder, "r": rule} for key, folder, rule in skipped}
     rows = [once[key] for key in sorted(once)]
     connection.execute(
@@ -168,8 +175,7 @@ def record_skipped(connection: Connection, mailbox_id: UUID, skipped: Sequence[t
 
 
 def not_found_before(connection: Connection, mailbox_id: UUID, keys: Sequence[str], mark: str) -> dict[str, str]:
-    """Those of the keys, with their folders, that an earlier cycle could not find either, as the mark in their dead letters
-    says."""
+    """The keys, with their folders, that an earlier cycle could not find either, as the mark in their dead letters says."""
     statement = text("""
         SELECT provider_key, coalesce(folder, '') FROM dead_letters
         WHERE kind = 'message' AND mailbox_id = :mailbox AND provider_key = ANY(:keys)
@@ -179,7 +185,7 @@ def not_found_before(connection: Connection, mailbox_id: UUID, keys: Sequence[st
 
 
 def gap(connection: Connection, mailbox_id: UUID) -> list[str]:
-    """The keys that nothing explains, after striking out those that something does."""
+    """Deletes the keys that are accounted for, and returns the rest."""
     values = {"mailbox": mailbox_id}
     connection.execute(_ACCOUNT, values)
     statement = text("SELECT provider_key FROM unaccounted_keys WHERE mailbox_id = :mailbox ORDER BY provider_key")
@@ -187,7 +193,7 @@ def gap(connection: Connection, mailbox_id: UUID) -> list[str]:
 
 
 def account(connection: Connection, mailbox_id: UUID) -> list[FolderAccount]:
-    """The ledger of a mailbox by folder, computed from rows."""
+    """The ledger of a mailbox by folder, computed from rows rather than counters."""
     rows = connection.execute(
         text("""
         WITH per AS (
@@ -203,8 +209,22 @@ def account(connection: Connection, mailbox_id: UUID) -> list[FolderAccount]:
                 WHERE mailbox_id = :mailbox GROUP BY folder
             UNION ALL SELECT folder, 0, 0, 0, 0, 0, 0, listed FROM folder_listings WHERE mailbox_id = :mailbox)
         SELECT folder, sum(listed) AS listed, sum(archived) AS archived, sum(gone) AS gone, sum(deleted) AS deleted,
-               sum(skipped) AS skipped, sum(dead) AS dead_letters, sum(missing) AS missing
+               sum(skipped) AS skipped, sum(dead) AS dead_letters, sum(missing) AS missing,
+               (SELECT l.listed_at FROM folder_listings l WHERE l.mailbox_id = :mailbox AND l.folder = per.folder) AS listed_at
         FROM per GROUP BY folder ORDER BY folder"""),
         {"mailbox": mailbox_id},
     )
-    return [FolderAccount(row.folder, *(int(value) for value in row[1:])) for row in rows]
+    return [
+        FolderAccount(
+            row.folder,
+            int(row.listed),
+            int(row.archived),
+            int(row.gone),
+            int(row.deleted),
+            int(row.skipped),
+            int(row.dead_letters),
+            int(row.missing),
+            row.listed_at,
+        )
+        for row in rows
+    ]

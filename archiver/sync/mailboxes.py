@@ -1,4 +1,4 @@
-"""The mailboxes of a source: which of those that it lists are known, new, back, or another one at a known address."""
+"""The mailboxes of a source: which listed ones are known, new, back, or a different mailbox at a known address."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from uuid import UUID
 
 from sqlalchemy import Connection, text
 
-from archiver.db import clean, json_text
-from archiver.models.ids import uuid7
+from archiver.db.engine import clean, json_text
+from archiver.db.ids import uuid7
 
 _KEYS = text("SELECT lower(a) FROM unnest(CAST(:addresses AS text[])) WITH ORDINALITY AS x(a, n) ORDER BY n")
 _KNOWN = text("""
@@ -26,7 +26,7 @@ _CHANGE = text("""
         provider_id = coalesce(r.provider_id, m.provider_id)
     FROM json_to_recordset(CAST(:rows AS json)) AS r(id uuid, display_name text, provider_id text) WHERE m.id = r.id""")
 _GONE = text("UPDATE mailboxes SET gone_at = now() WHERE id = ANY(:ids) AND gone_at IS NULL")
-# The address belongs to the mailbox that has it now. Nobody reads the former one because of its address any more.
+# The address belongs to the mailbox that has it now. It no longer gives its owner access to the former mailbox.
 _RETIRE = text("""
     UPDATE mailboxes SET former_address = address, address = address || ' (former ' || right(CAST(id AS text), 12) || ')',
         gone_at = coalesce(gone_at, now()), next_due_at = NULL WHERE id = ANY(:ids) AND former_address IS NULL""")
@@ -45,7 +45,7 @@ class ListedMailbox:
 class KnownMailbox:
     id: UUID
     key: str
-    """Its address as Postgres lowers it, which is not always as Python does."""
+    """The address lowercased by Postgres, which sometimes differs from Python."""
     address: str
     display_name: str | None
     provider_id: str | None
@@ -53,23 +53,23 @@ class KnownMailbox:
 
 
 @dataclass(slots=True)
-class Plan:
-    """What a listing says about the mailboxes of a source."""
+class MailboxPlan:
+    """What a listing changes about the mailboxes of a source."""
 
     known: list[UUID] = field(default_factory=list)
     changed: list[tuple[UUID, ListedMailbox]] = field(default_factory=list)
-    """Known ones that are back, or are called otherwise now."""
+    """Known mailboxes that are back, or have a new name or id."""
     new: list[tuple[ListedMailbox, UUID | None]] = field(default_factory=list)
-    """With the mailbox that had the address before."""
+    """New mailboxes, each with the mailbox that had its address before."""
     retired: list[KnownMailbox] = field(default_factory=list)
-    """Those whose address has gone to another mailbox."""
+    """Mailboxes whose address now belongs to another mailbox."""
     gone: list[KnownMailbox] = field(default_factory=list)
-    """Those that the source does not list any more."""
+    """Mailboxes that the source no longer lists."""
 
 
-def plan(listed: Mapping[str, ListedMailbox], known: Sequence[KnownMailbox], *, is_whole: bool) -> Plan:
-    """Pure. Both by the address as Postgres lowers it. `is_whole`: what is not listed is not there any more."""
-    found = Plan()
+def plan(listed: Mapping[str, ListedMailbox], known: Sequence[KnownMailbox], *, is_whole: bool) -> MailboxPlan:
+    """Pure. Both sides are keyed by the address lowercased by Postgres. `is_whole`: unlisted mailboxes no longer exist."""
+    found = MailboxPlan()
     held = {box.key: box for box in known}
     for key, box in listed.items():
         before = held.get(key)
@@ -80,21 +80,21 @@ def plan(listed: Mapping[str, ListedMailbox], known: Sequence[KnownMailbox], *, 
             found.new.append((box, before.id))
         else:
             found.known.append(before.id)
-            if before.is_gone or _says_more(box, before):
+            if before.is_gone or _has_changed(box, before):
                 found.changed.append((before.id, box))
     if is_whole:
         found.gone = [box for box in known if not box.is_gone and box.key not in listed]
     return found
 
 
-def _says_more(listed: ListedMailbox, known: KnownMailbox) -> bool:
+def _has_changed(listed: ListedMailbox, known: KnownMailbox) -> bool:
     named = listed.display_name not in (None, known.display_name)
     return named or listed.provider_id not in (None, known.provider_id)
 
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """The mailboxes of a listing, and which ones it does not have any more."""
+    """The mailboxes of a listing, and the ones that disappeared from it."""
 
     ids: list[UUID]
     new: int = 0
@@ -103,7 +103,7 @@ class Recorded:
 
 
 def record(connection: Connection, source_id: UUID, listed: Sequence[ListedMailbox], *, is_whole: bool) -> Recorded:
-    """Adds, changes and marks the rows. Those that have not changed are not written."""
+    """Inserts, updates and marks the rows. Unchanged rows are not written."""
     by_key = _by_key(connection, listed)
     values = {"source": source_id, "all": is_whole, "keys": list(by_key)}
     known = [KnownMailbox(*row) for row in connection.execute(_KNOWN, values)]
@@ -124,7 +124,7 @@ def record(connection: Connection, source_id: UUID, listed: Sequence[ListedMailb
 
 
 def retire(connection: Connection, mailbox_ids: Sequence[UUID]) -> None:
-    """Their address has gone to other mailboxes; rows, state and the readers they were granted to stay theirs."""
+    """Takes the address from mailboxes whose address was reassigned. They retain their rows, state and granted readers."""
     if mailbox_ids:
         connection.execute(_RETIRE, {"ids": list(mailbox_ids)})
 
@@ -151,8 +151,8 @@ def _add(connection: Connection, source_id: UUID, new: Sequence[tuple[ListedMail
     return list(connection.execute(_ADD, {"source": source_id, "rows": json_text(rows)}).scalars())
 
 
-def listed_again(connection: Connection, source_id: UUID, mailbox_ids: Sequence[UUID]) -> list[ListedMailbox]:
-    """Those of them that the source still has, as it named them."""
+def load_listed(connection: Connection, source_id: UUID, mailbox_ids: Sequence[UUID]) -> list[ListedMailbox]:
+    """The mailboxes that the source still has, as it named them."""
     rows = connection.execute(
         text(
             "SELECT address, display_name, provider_id FROM mailboxes"

@@ -1,4 +1,4 @@
-"""Announcing jobs: a row in the same transaction as the data it announces, gone in the transaction of its effect."""
+"""Announces jobs: a row is inserted in the transaction of its data, and deleted in the transaction of its effect."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from uuid import UUID
 
 from sqlalchemy import Connection, text
 
-from archiver.db import json_text
-from archiver.models.ids import uuid7
+from archiver.db.engine import json_text
+from archiver.db.ids import uuid7
 from archiver.queue.jobs import Job, QueueName
 
 CHANNEL = "archiver_outbox"
@@ -32,7 +32,7 @@ def announce(
     caused_by: UUID | None = None,
     priority: int | None = None,
 ) -> UUID:
-    """The id of the row, which will be the job's. A given `row_id` that is there already changes nothing."""
+    """Returns the row's id, which becomes the job's id. If a row with the given `row_id` exists, nothing changes."""
     row_id = row_id or uuid7()
     payload = {"data": job.data(), "cause": str(caused_by) if caused_by else None}
     (queue,) = job.queues
@@ -50,12 +50,12 @@ def announce(
 
 
 def wake(connection: Connection, queue: QueueName) -> None:
-    """Delivered when the transaction commits."""
+    """Notifies the relay; Postgres delivers it when the transaction commits."""
     connection.execute(_NOTIFY, {"channel": CHANNEL, "queue": str(queue)})
 
 
 def settle(connection: Connection, row_id: UUID) -> bool:
-    """Removes the row, with the effect of its job. False: it is gone, so the effect is there already."""
+    """Deletes the row in the transaction of its job's effect. False if it is gone: the effect is already committed."""
     return connection.execute(text("DELETE FROM outbox WHERE id = :id"), {"id": row_id}).rowcount > 0
 
 

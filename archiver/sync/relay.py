@@ -1,6 +1,6 @@
-"""Carries announced jobs from the outbox to the queues: fairly, few at a time, and again when Redis has lost them.
+"""Carries announced jobs from the outbox to the queues: fairly, a few at a time, and again if Redis loses them.
 
-It may run in every worker at once. Postgres says what is to be done; whatever Redis forgets is sent again.
+It may run in every worker at once. Postgres is the truth about what is to be done; jobs that Redis loses are sent again.
 """
 
 from __future__ import annotations
@@ -20,29 +20,31 @@ import redis
 from sqlalchemy import Engine, text
 from sqlalchemy.exc import DBAPIError
 
-from archiver.db import is_away
+from archiver.db.engine import is_away
 from archiver.logs import get_logger
-from archiver.queue.jobs import JOBS, MAILBOX_PRIORITY, BadJob, Envelope, Job, ProcessMailbox, QueueName
+from archiver.queue.jobs import JOBS, MAILBOX_PRIORITY, BadJob, Job, JobEnvelope, ProcessMailbox, QueueName
 from archiver.queue.queues import FailedJob, JobQueues
 from archiver.sync.failures import settle_failed
 from archiver.sync.outbox import CHANNEL
 
 _PER_SOURCE = 50
 _CONTROL_JOBS = 5
+"""Rows of a source that are picked even when it may send no more mailboxes: control jobs pass every limit."""
 _PER_ROUND = 500
 _JOBS_PER_SLOT = 4
+"""Jobs in Redis per slot: enough that no slot waits for the relay, few enough that priorities can still change."""
 _SMALL = 100
-"""Mailboxes of a session that is soon done, if it is let."""
+"""Sessions with at most this many mailboxes are soon done, so they get more shares."""
 _SHARES_OF_SMALL = 4
 _POLL_SECONDS = 5.0
 _TROUBLE_SECONDS = 1.0
 _ROUND_SECONDS = 0.1
-"""Between two rounds that send something: mailboxes that end meanwhile make room together."""
+"""Pause after a round that sent something: mailboxes that end during it free their slots together."""
 
 log = get_logger("relay")
 
-# One step per source over the index (queue, source_id, …), so that 100,000 rows of one source cost no more than ten. Every row
-# that is picked is locked, which is a write: hardly more than can be sent.
+# One step per source over the index (queue, source_id, …), so that 100,000 rows of one source cost no more than ten. Locking a
+# picked row is a write, so hardly more rows are picked than can be sent.
 _PICK = text("""
     WITH RECURSIVE named(source_id) AS (
         (SELECT source_id FROM outbox WHERE queue = :queue AND sent_at IS NULL AND source_id IS NOT NULL
@@ -54,7 +56,7 @@ _PICK = text("""
     sent AS MATERIALIZED (
         SELECT source_id, count(*) AS under_way, count(*) FILTER (WHERE priority = :front) AS in_front FROM outbox
         WHERE sent_at > '-infinity' AND job = 'process-mailbox' AND available_at <= now() GROUP BY source_id),
-    share AS (SELECT :most * ceil(:slots / CAST(greatest(1, count(source_id)) AS numeric)) AS n FROM named)
+    share AS (SELECT :limit * ceil(:slots / CAST(greatest(1, count(source_id)) AS numeric)) AS n FROM named)
     SELECT picked.*, coalesce(sent.under_way, 0), coalesce(sent.in_front, 0),
         (SELECT total_mailboxes FROM sync_sessions WHERE id = picked.session_id)
     FROM named LEFT JOIN sent ON sent.source_id = named.source_id CROSS JOIN share, LATERAL (
@@ -69,7 +71,7 @@ _PICK = text("""
         WHERE o.queue = :queue AND o.sent_at IS NULL AND o.source_id IS NULL AND o.available_at <= now() AND o.job = ANY(:jobs)
         ORDER BY o.priority, o.id LIMIT :nameless FOR UPDATE SKIP LOCKED) AS nameless""")
 
-# A mailbox that is delayed takes no place from those that could work meanwhile.
+# A delayed mailbox takes no slot from those that could run now.
 _UNDER_WAY = text(
     "SELECT count(*) FILTER (WHERE job = 'process-mailbox' AND available_at <= now()) AS mailboxes, count(*) AS all_jobs"
     " FROM outbox WHERE queue = :queue AND sent_at > '-infinity'"
@@ -82,7 +84,7 @@ _MARK_SENT = text("""
 
 
 @dataclass(frozen=True, slots=True)
-class Picked:
+class PickedJobs:
     id: UUID
     job: str
     payload: Any
@@ -90,21 +92,21 @@ class Picked:
     session_id: UUID | None
     priority: int
     under_way: int
-    """Mailboxes of this source that are in Redis, or run."""
+    """Mailboxes of this source that are queued in Redis or running."""
     in_front: int
-    """Those of them that go before the stock."""
+    """How many of them are ahead of the stock."""
     session_mailboxes: int | None
 
 
-def choose(rows: Iterable[Picked], *, mailbox_room: int, room: int, slots: int) -> list[Picked]:
-    """Pure. Control jobs pass every limit; mailboxes go round robin over the sources, those with the fewest under way first.
+def choose(rows: Iterable[PickedJobs], *, mailbox_room: int, room: int, slots: int) -> list[PickedJobs]:
+    """Pure. Control jobs pass every limit; mailboxes go round robin over the sources, those with the fewest in progress first.
 
-    More is sent than the slots can take at once, so that none of them is ever idle. What a source sends beyond its share of
-    the slots is such a stock: it waits behind the mailboxes of every other source. Small sources have more shares.
+    More jobs are sent than there are slots, so that no slot is ever idle. What a source sends beyond its share of the slots is
+    its stock, which waits behind the mailboxes of every other source. Small sources have more shares.
     """
-    control: list[Picked] = []
-    mailboxes: list[tuple[int, Picked]] = []
-    rest: list[Picked] = []
+    control: list[PickedJobs] = []
+    mailboxes: list[tuple[int, PickedJobs]] = []
+    rest: list[PickedJobs] = []
     turns: dict[UUID | None, int] = {}
     for row in rows:
         if row.job == ProcessMailbox.name:
@@ -114,12 +116,12 @@ def choose(rows: Iterable[Picked], *, mailbox_room: int, room: int, slots: int) 
         else:
             (control if row.priority <= 1 else rest).append(row)
     fair = [row for _, row in sorted(mailboxes, key=lambda item: (item[0], item[1].id))]
-    placed = _placed(fair, mailbox_room, share=-(-slots // max(1, len(turns))))
+    placed = _prioritise(fair, mailbox_room, share=-(-slots // max(1, len(turns))))
     return [*control, *placed, *rest[: max(0, room)]][: _PER_ROUND + len(control)]
 
 
-def _placed(mailboxes: list[Picked], room: int, share: int) -> list[Picked]:
-    """Those that are sent, with their priorities: in front, or in the stock as far as there is room."""
+def _prioritise(mailboxes: list[PickedJobs], room: int, share: int) -> list[PickedJobs]:
+    """The mailboxes to send, with their priorities: in front, or in the stock as far as there is room."""
     placed, in_front = [], {row.source_id: row.in_front for row in mailboxes}
     for row in mailboxes:
         is_small = row.session_mailboxes is not None and row.session_mailboxes <= _SMALL
@@ -133,7 +135,7 @@ def _placed(mailboxes: list[Picked], room: int, share: int) -> list[Picked]:
 
 @dataclass(slots=True)
 class Relay:
-    """`run()` until it is cancelled."""
+    """`run()` returns only when it is cancelled."""
 
     engine: Engine
     database_url: str
@@ -141,57 +143,57 @@ class Relay:
     slots: int
     queue_max_depth: int
     schedules: Mapping[Job, str] = field(default_factory=dict)
-    """Jobs that come by a schedule."""
+    """Jobs that run on a schedule."""
     resend_seconds: float = 60.0
     _failed: asyncio.Event = field(default_factory=asyncio.Event)
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
-    _asked: set[QueueName] = field(default_factory=lambda: set(QueueName))
-    """Queues with something to send, perhaps."""
-    _looked: float = 0.0
+    _requested: set[QueueName] = field(default_factory=lambda: set(QueueName))
+    """Queues that may have something to send."""
+    _polled_at: float = 0.0
     _workers: int = 1
 
     async def run(self) -> None:
-        listener = _Listener(self.database_url, asyncio.get_running_loop(), self._ask_for)
+        listener = _Listener(self.database_url, asyncio.get_running_loop(), self._request_check)
         listener.start()
-        care = asyncio.create_task(self._care())
+        maintenance = asyncio.create_task(self._maintain())
         try:
             async with JobQueues(self.redis_url) as queues:
                 while True:
                     self._wake.clear()
-                    asked, self._asked = self._whats_asked(), set()
-                    sent = await self._guarded(self._send_round(queues, asked))
+                    requested, self._requested = self._queues_to_check(), set()
+                    sent = await self._guarded(self._send_round(queues, requested))
                     if sent is None:
-                        self._asked |= asked
+                        self._requested |= requested
                     elif sent:
-                        self._asked |= sent
+                        self._requested |= sent
                         await asyncio.sleep(_ROUND_SECONDS)
                     else:
                         await self._rest()
         finally:
-            care.cancel()
+            maintenance.cancel()
             listener.stop()
 
     async def _rest(self) -> None:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._wake.wait(), _POLL_SECONDS)
 
-    def _whats_asked(self) -> set[QueueName]:
-        """All queues every few seconds: rows become due by the clock, too, and a message may be lost."""
-        if time.monotonic() - self._looked < _POLL_SECONDS:
-            return self._asked
-        self._looked = time.monotonic()
+    def _queues_to_check(self) -> set[QueueName]:
+        """All queues every few seconds, because rows also become due with time and notifications may be lost."""
+        if time.monotonic() - self._polled_at < _POLL_SECONDS:
+            return self._requested
+        self._polled_at = time.monotonic()
         return set(QueueName)
 
-    def _ask_for(self, queue: str) -> None:
-        self._asked |= {QueueName(queue)} if queue in set(QueueName) else set(QueueName)
+    def _request_check(self, queue: str) -> None:
+        self._requested |= {QueueName(queue)} if queue in set(QueueName) else set(QueueName)
         self._wake.set()
 
     def job_failed(self) -> None:
-        """A job was given up: no need to wait for the next look."""
+        """BullMQ gave up a job: settle it now instead of at the next poll."""
         self._failed.set()
 
     async def _guarded(self, work: Any) -> Any:
-        """Postgres and Redis may be away for a while; the relay waits for them, and survives everything else."""
+        """Postgres and Redis may be down for a while; the relay waits for them, and survives every other error."""
         try:
             return await work
         except (DBAPIError, psycopg.Error, redis.RedisError, OSError) as error:
@@ -201,16 +203,18 @@ class Relay:
         await asyncio.sleep(_TROUBLE_SECONDS)
         return None
 
-    async def _send_round(self, queues: JobQueues, asked: set[QueueName]) -> set[QueueName]:
-        """The queues to which something was sent."""
-        if await queues.is_forgetful():
-            await asyncio.to_thread(self._send_all_again)
-            await self._keep_schedule(queues)
-            asked = set(QueueName)
-        return {queue for queue in sorted(asked) if await self._send(queues, queue)}
+    async def _send_round(self, queues: JobQueues, requested: set[QueueName]) -> set[QueueName]:
+        """Returns the queues to which something was sent."""
+        if await queues.was_flushed():
+            await asyncio.to_thread(self._resend_all)
+            await self._restore_schedules(queues)
+            requested = set(QueueName)
+        return {queue for queue in sorted(requested) if await self._send(queues, queue)}
 
     async def _send(self, queues: JobQueues, queue: QueueName) -> int:
-        with self.engine.connect() as connection:  # held while Redis is written: what is marked as sent has been sent
+        with (
+            self.engine.connect() as connection
+        ):  # the rows stay locked while Redis is written: what is marked as sent has been sent
             rows = await asyncio.to_thread(self._pick, connection, queue)
             if not rows:
                 return 0
@@ -218,7 +222,7 @@ class Relay:
             await asyncio.to_thread(_mark_sent, connection, rows)
         return len(rows)
 
-    def _pick(self, connection: Any, queue: QueueName) -> list[Picked]:
+    def _pick(self, connection: Any, queue: QueueName) -> list[PickedJobs]:
         under_way = connection.execute(_UNDER_WAY, {"queue": str(queue)}).one()
         mailbox_room = _JOBS_PER_SLOT * self.slots * self._workers - under_way.mailboxes
         slots = self.slots * self._workers
@@ -226,45 +230,45 @@ class Relay:
             "queue": str(queue),
             "jobs": [kind.name for kind in JOBS.values() if queue in kind.queues],
             "slots": slots,
-            "most": _SHARES_OF_SMALL,
+            "limit": _SHARES_OF_SMALL,
             "front": MAILBOX_PRIORITY,
             "room": min(_PER_SOURCE, mailbox_room),
             "control": _CONTROL_JOBS,
             "nameless": _PER_SOURCE,
         }
-        rows = [Picked(*row) for row in connection.execute(_PICK, values)]
+        rows = [PickedJobs(*row) for row in connection.execute(_PICK, values)]
         return choose(rows, mailbox_room=mailbox_room, room=self.queue_max_depth - under_way.all_jobs, slots=slots)
 
-    async def _care(self) -> None:
-        """Every minute: what Redis no longer knows is sent again, and so is the schedule."""
+    async def _maintain(self) -> None:
+        """Every minute, sends the jobs and schedules that Redis no longer knows again."""
         async with JobQueues(self.redis_url) as queues:
             while True:
                 self._failed.clear()
-                await self._guarded(self._care_once(queues))
+                await self._guarded(self._maintain_once(queues))
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._failed.wait(), self.resend_seconds)
 
-    async def _care_once(self, queues: JobQueues) -> None:
-        await self._keep_schedule(queues)
+    async def _maintain_once(self, queues: JobQueues) -> None:
+        await self._restore_schedules(queues)
         await self._settle_failed(queues)
         self._workers = await queues.workers(QueueName.INGESTION)
         for queue in QueueName:
-            old = await asyncio.to_thread(self._sent_before, queue)
+            old = await asyncio.to_thread(self._load_sent, queue)
             alive = await queues.alive(queue, map(str, old))
             lost = [row_id for row_id in old if str(row_id) not in alive]
             if lost:
                 await queues.forget(queue, map(str, lost))
-                await asyncio.to_thread(self._send_again, lost)
+                await asyncio.to_thread(self._resend, lost)
                 log.warning("jobs_sent_again", queue=queue, jobs=len(lost))
-                self._ask_for(queue)
+                self._request_check(queue)
 
-    async def _keep_schedule(self, queues: JobQueues) -> None:
+    async def _restore_schedules(self, queues: JobQueues) -> None:
         for job, schedule in self.schedules.items():
             (queue,) = job.queues
-            await queues.keep_schedule(queue, job, schedule)
+            await queues.ensure_schedule(queue, job, schedule)
 
     async def _settle_failed(self, queues: JobQueues) -> None:
-        """Jobs that BullMQ gave up end in Postgres first, and leave Redis then. One that cannot be settled stays there."""
+        """Jobs that BullMQ gave up are settled in Postgres, then removed from Redis. A job that can't be settled stays."""
         for queue in QueueName:
             stuck = 0
             while found := await queues.failed(queue, after=stuck):
@@ -284,13 +288,13 @@ class Relay:
         log.error("job_given_up", queue=failed.queue, job=failed.name, id=failed.id, reason=failed.reason)
         return True
 
-    def _send_all_again(self) -> None:
+    def _resend_all(self) -> None:
         with self.engine.begin() as connection:
             rows = connection.execute(text("UPDATE outbox SET sent_at = NULL WHERE sent_at IS NOT NULL")).rowcount
         if rows:
             log.warning("redis_was_emptied", jobs_sent_again=rows)
 
-    def _sent_before(self, queue: QueueName) -> list[UUID]:
+    def _load_sent(self, queue: QueueName) -> list[UUID]:
         statement = text(
             "SELECT id FROM outbox WHERE queue = :queue AND sent_at < now() - :seconds * interval '1 second'"
             " ORDER BY id LIMIT 5000"
@@ -298,17 +302,17 @@ class Relay:
         with self.engine.connect() as connection:
             return list(connection.execute(statement, {"queue": str(queue), "seconds": self.resend_seconds / 2}).scalars())
 
-    def _send_again(self, row_ids: list[UUID]) -> None:
+    def _resend(self, row_ids: list[UUID]) -> None:
         with self.engine.begin() as connection:
             connection.execute(text("UPDATE outbox SET sent_at = NULL WHERE id = ANY(:ids)"), {"ids": row_ids})
 
 
-def _mark_sent(connection: Any, rows: list[Picked]) -> None:
+def _mark_sent(connection: Any, rows: list[PickedJobs]) -> None:
     connection.execute(_MARK_SENT, {"ids": [row.id for row in rows], "priorities": [row.priority for row in rows]})
     connection.commit()
 
 
-def _envelope(row: Picked) -> Envelope | None:
+def _envelope(row: PickedJobs) -> JobEnvelope | None:
     try:
         payload = row.payload if isinstance(row.payload, dict) else {}
         job = JOBS[row.job].from_data(payload.get("data", {}))
@@ -316,15 +320,15 @@ def _envelope(row: Picked) -> Envelope | None:
         log.error("outbox_row_unreadable", row=str(row.id), error=str(error))
         return None
     correlation = row.session_id or row.source_id or row.id
-    return Envelope(str(row.id), job, str(correlation), payload.get("cause"), datetime.now(UTC), row.priority)
+    return JobEnvelope(str(row.id), job, str(correlation), payload.get("cause"), datetime.now(UTC), row.priority)
 
 
 class _Listener(threading.Thread):
-    """Wakes the relay when a transaction has announced something. Losing it costs seconds: the relay looks by itself too."""
+    """Wakes the relay when a transaction announces a job. Losing it costs seconds: the relay also polls."""
 
-    def __init__(self, url: str, loop: asyncio.AbstractEventLoop, ask_for: Callable[[str], None]) -> None:
+    def __init__(self, url: str, loop: asyncio.AbstractEventLoop, request_check: Callable[[str], None]) -> None:
         super().__init__(daemon=True, name="outbox-listener")
-        self._url, self._loop, self._ask_for = url, loop, ask_for
+        self._url, self._loop, self._request_check = url, loop, request_check
         self._stopped = threading.Event()
 
     def stop(self) -> None:
@@ -342,5 +346,5 @@ class _Listener(threading.Thread):
     def _listen(self, connection: psycopg.Connection[Any]) -> None:
         while not self._stopped.is_set():
             for news in connection.notifies(timeout=_POLL_SECONDS, stop_after=1):
-                with contextlib.suppress(RuntimeError):  # the loop is closed: we are leaving
-                    self._loop.call_soon_threadsafe(self._ask_for, news.payload)
+                with contextlib.suppress(RuntimeError):  # the loop is closed: the process is stopping
+                    self._loop.call_soon_threadsafe(self._request_check, news.payload)

@@ -1,7 +1,7 @@
 """A sync cycle in Postgres: claimed by inserting its session, divided into mailboxes, counted, finished exactly once.
 
 Every function takes a connection inside the caller's transaction, and every change is guarded by the state it starts from: a
-job that runs twice, late or beside itself changes nothing the second time.
+job that runs twice, late or concurrently with itself changes nothing the second time.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from uuid import UUID
 
 from sqlalchemy import Connection, text
 
-from archiver.db import json_text
-from archiver.models.ids import uuid7
-from archiver.models.states import MailboxRunState, SessionState
+from archiver.db.engine import json_text
+from archiver.db.ids import uuid7
+from archiver.db.states import MailboxRunState, SessionState
 from archiver.queue.jobs import MAILBOX_PRIORITY, ProcessMailbox, QueueName, SyncCycleFinished
 from archiver.sync import listings, mailboxes, outbox
-from archiver.sync.listings import Listing
+from archiver.sync.listings import CycleListing
 from archiver.sync.mailboxes import ListedMailbox as ListedMailbox
-from archiver.sync.moves import (
+from archiver.sync.transitions import (
     MAILBOX_BEGINS,
     MAILBOX_CANCELLED,
     MAILBOX_ENDS,
@@ -34,15 +34,15 @@ _KEPT_ERRORS = 20
 
 
 @dataclass(frozen=True, slots=True)
-class SessionRow:
+class SyncSession:
     id: UUID
     source_id: UUID
     state: str
     is_initial_import: bool
 
 
-def claim(connection: Connection, source_id: UUID, *, is_initial_import: bool) -> SessionRow:
-    """The live session of the source: a new one, or the one that is there. The insert is the claim."""
+def claim(connection: Connection, source_id: UUID, *, is_initial_import: bool) -> SyncSession:
+    """The live session of the source, new or existing. The insert is the claim."""
     connection.execute(
         text(
             "INSERT INTO sync_sessions (id, ingestion_source_id, is_initial_import) VALUES (:id, :source, :initial)"
@@ -54,17 +54,25 @@ def claim(connection: Connection, source_id: UUID, *, is_initial_import: bool) -
         text("SELECT id, state, is_initial_import FROM sync_sessions WHERE ingestion_source_id = :source FOR NO KEY UPDATE"),
         {"source": source_id},
     ).one()
-    return SessionRow(row.id, source_id, row.state, row.is_initial_import)
+    return SyncSession(row.id, source_id, row.state, row.is_initial_import)
 
 
 def request_rerun(connection: Connection, source_id: UUID) -> bool:
-    """`Sync now` during a cycle: the next one follows at once. False if no cycle runs."""
+    """`Sync now` during a cycle: the next one follows at once. False if no cycle is running."""
     statement = text("UPDATE sync_sessions SET rerun_requested = true WHERE ingestion_source_id = :source")
     return connection.execute(statement, {"source": source_id}).rowcount > 0
 
 
+_SET_TOTAL = text("UPDATE sync_session_mailboxes SET total = :total WHERE session_id = :session AND mailbox_id = :mailbox")
+
+
+def set_total(connection: Connection, session_id: UUID, mailbox_id: UUID, total: int) -> None:
+    """How many messages the mailbox has, for its progress bar."""
+    connection.execute(_SET_TOTAL, {"total": total, "session": session_id, "mailbox": mailbox_id})
+
+
 def touch(connection: Connection, session_id: UUID) -> None:
-    """The heartbeat, at most every 15 seconds."""
+    """The heartbeat, written at most every 15 seconds."""
     connection.execute(
         text(
             "UPDATE sync_sessions SET last_activity_at = now()"
@@ -74,7 +82,7 @@ def touch(connection: Connection, session_id: UUID) -> None:
     )
 
 
-# A mailbox that failed waits for its own next time; the cycle goes on without it.
+# A mailbox that failed waits for its own due time; the cycle continues without it.
 _ADD_SESSION_MAILBOXES = text("""
     WITH due AS (SELECT id, coalesce(next_due_at > now(), false) AS waits FROM mailboxes WHERE id = ANY(:ids)),
     added AS (INSERT INTO sync_session_mailboxes (session_id, mailbox_id) SELECT :session, id FROM due WHERE NOT waits
@@ -94,17 +102,17 @@ _ANNOUNCE_MAILBOXES = text("""
 
 def publish(
     connection: Connection,
-    session: SessionRow,
+    session: SyncSession,
     listed: Sequence[ListedMailbox],
     cause: UUID | None,
     *,
     is_whole: bool = False,
     left_out: Mapping[str, int] | None = None,
 ) -> int:
-    """Everything that the cycle will do, in one transaction: mailboxes, their rows, their jobs. With none, the finish.
+    """Writes everything that the cycle will do: mailboxes, their rows, their jobs; without any mailbox, the finish.
 
-    `is_whole`: these are all mailboxes that the source has; others that it had are gone. `left_out`: how many it has beside
-    them, by the rule. Returns how many mailboxes there are; a session that has been published stays as it is.
+    `is_whole`: the source has no other mailboxes; those it had before are gone. `left_out`: how many more it has that are not
+    archived, by rule. Returns the number of mailboxes; a session that has been published does not change.
     """
     moved = connection.execute(
         text("UPDATE sync_sessions SET state = :state, last_activity_at = now() WHERE id = :id AND state = ANY(:before)"),
@@ -112,11 +120,11 @@ def publish(
     ).rowcount
     if not moved:
         return 0
-    last = listings.last_of(connection, session.source_id)
+    last = listings.load_last(connection, session.source_id)
     is_doubtful = is_whole and not listed and last.mailboxes > 0
     recorded = mailboxes.record(connection, session.source_id, listed, is_whole=is_whole and not is_doubtful)
     counted = connection.execute(_ADD_SESSION_MAILBOXES, {"session": session.id, "ids": recorded.ids}).one()
-    listing = Listing.of(recorded, counted.waiting, left_out or {}, is_whole=is_whole, is_doubtful=is_doubtful)
+    listing = CycleListing.of(recorded, counted.waiting, left_out or {}, is_whole=is_whole, is_doubtful=is_doubtful)
     connection.execute(
         text("UPDATE sync_sessions SET total_mailboxes = :total, listing = CAST(:listing AS jsonb) WHERE id = :id"),
         {"total": counted.added, "listing": json_text(asdict(listing)), "id": session.id},
@@ -128,7 +136,7 @@ def publish(
     return int(counted.added)
 
 
-def _announce_mailboxes(connection: Connection, session: SessionRow, total: int, cause: UUID | None) -> None:
+def _announce_mailboxes(connection: Connection, session: SyncSession, total: int, cause: UUID | None) -> None:
     connection.execute(
         _ANNOUNCE_MAILBOXES,
         {
@@ -148,7 +156,7 @@ def _announce_finish(connection: Connection, session_id: UUID, source_id: UUID) 
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """The right to work on a mailbox. Whoever begins the next one takes it away."""
+    """The right to work on a mailbox, until the next slice begins."""
 
     session_id: UUID
     mailbox_id: UUID
@@ -163,7 +171,7 @@ _BEGIN_SLICE = text("""
 
 
 def begin_slice(connection: Connection, session_id: UUID, mailbox_id: UUID, row_id: UUID) -> Slice | None:
-    """None: there is nothing to do (the row is settled, the mailbox has ended or was cancelled)."""
+    """None if there is nothing to do: the row is settled, or the mailbox has ended or was cancelled."""
     values = {"session": session_id, "mailbox": mailbox_id, "row": row_id}
     allowed = before(MAILBOX_BEGINS, MailboxRunState.RUNNING)
     number = connection.execute(_BEGIN_SLICE, {**values, "before": allowed}).scalar()
@@ -173,8 +181,8 @@ def begin_slice(connection: Connection, session_id: UUID, mailbox_id: UUID, row_
     return Slice(session_id, mailbox_id, number, row_id)
 
 
-def give_back(connection: Connection, current: Slice, source_id: UUID, available_at: datetime | None = None) -> bool:
-    """Ends the slice and queues the mailbox again. False: somebody else holds it, and nothing was changed."""
+def requeue(connection: Connection, current: Slice, source_id: UUID, available_at: datetime | None = None) -> bool:
+    """Ends the slice and queues the mailbox again. False if another worker holds it; then nothing was changed."""
     queued = connection.execute(
         text(
             "UPDATE sync_session_mailboxes SET state = 'queued'"
@@ -202,8 +210,8 @@ def give_back(connection: Connection, current: Slice, source_id: UUID, available
     return True
 
 
-def put_off(connection: Connection, current: Slice, until: datetime) -> bool:
-    """Ends the slice; its job stays where it is and comes again then. False: somebody else holds it, nothing was changed."""
+def defer(connection: Connection, current: Slice, until: datetime) -> bool:
+    """Ends the slice; its job stays in the queue until then. False if another worker holds it; then nothing was changed."""
     return (
         connection.execute(
             text(
@@ -225,10 +233,10 @@ def put_off(connection: Connection, current: Slice, until: datetime) -> bool:
     )
 
 
-# One statement, as it runs once for each mailbox of a cycle: the mailbox ends, its job is settled, the session counts it,
-# and the relay hears that there is room for the next one.
-# All mailboxes of a cycle count in one row, which must not be held while a disk turns. Should Postgres lose this commit,
-# it loses all of it: the mailbox runs once more and finds nothing new.
+# A single statement, because it runs for each mailbox of a cycle: the mailbox ends, its job is settled, the session counts it,
+# and the relay learns that there is room for the next one.
+# All mailboxes of a cycle are counted in one row, which must not stay locked during a disk sync. Should Postgres lose this
+# commit, it loses all of it: the mailbox runs once more and finds nothing new.
 _END_MAILBOX = text("""
     WITH ended AS (
         UPDATE sync_session_mailboxes SET state = :state, error_message = :error, finished_at = now()
@@ -246,9 +254,9 @@ _END_MAILBOX = text("""
 def end_mailbox(
     connection: Connection, current: Slice, source_id: UUID, *, error: str | None = None, if_explained: bool = False
 ) -> bool:
-    """Done, or failed with a reason; counts once. The mailbox that completes the count announces the finish.
+    """Ends the mailbox as done, or as failed with an error; counts once. The last mailbox of a session announces the finish.
 
-    `if_explained`: only when nothing that was listed is left in the ledger. False: nothing was changed.
+    `if_explained`: only if no listed message is unaccounted for. Returns False if nothing was changed.
     """
     state = MailboxRunState.DONE if error is None else MailboxRunState.FAILED
     ended = connection.execute(
@@ -275,7 +283,7 @@ def end_mailbox(
 
 
 def fail_mailbox(connection: Connection, session_id: UUID, mailbox_id: UUID, source_id: UUID, error: str) -> bool:
-    """For a job that failed for good: whatever slice it was in, the mailbox ends."""
+    """For a job that failed permanently: ends the mailbox whatever slice it is in."""
     row = connection.execute(
         text(
             "UPDATE sync_session_mailboxes SET state = 'failed', slice = slice + 1, error_message = :error, finished_at = now()"
@@ -303,7 +311,7 @@ def fail_mailbox(connection: Connection, session_id: UUID, mailbox_id: UUID, sou
 
 
 def cancel(connection: Connection, session_id: UUID) -> None:
-    """Takes every unfinished mailbox out of the cycle; whoever works on one notices at the next batch."""
+    """Cancels every unfinished mailbox of the cycle; a worker that holds one notices at its next batch."""
     connection.execute(
         text(
             "UPDATE sync_session_mailboxes SET state = 'cancelled', slice = slice + 1, finished_at = now()"
@@ -315,12 +323,12 @@ def cancel(connection: Connection, session_id: UUID) -> None:
 
 
 def first_errors(connection: Connection, session_id: UUID) -> list[dict[str, str]]:
-    """Why mailboxes failed; the first twenty stand for all."""
+    """The errors of the first twenty mailboxes that failed."""
     rows = connection.execute(
         text(
             "SELECT m.address, s.error_message FROM sync_session_mailboxes s JOIN mailboxes m ON m.id = s.mailbox_id"
-            " WHERE s.session_id = :id AND s.state = 'failed' ORDER BY s.finished_at LIMIT :most"
+            " WHERE s.session_id = :id AND s.state = 'failed' ORDER BY s.finished_at LIMIT :limit"
         ),
-        {"id": session_id, "most": _KEPT_ERRORS},
+        {"id": session_id, "limit": _KEPT_ERRORS},
     )
     return [{"mailbox": row.address, "error": row.error_message or ""} for row in rows]

@@ -1,4 +1,4 @@
-"""A source that makes its mail up: it proves the engine in tests, and it is where the demo's mail comes from."""
+"""A source with generated mail, for tests of the engine and for the demo."""
 
 from connectors.fake.connector import FakeConnector
 from connectors.fake.settings import FakeSecrets, FakeSettings, Trouble

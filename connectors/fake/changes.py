@@ -1,4 +1,4 @@
-"""What happened to messages at the source since the first run."""
+"""Changes to messages at the source since the first run."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from connectors.base import ChangeKind, CopyChange
-from connectors.fake.mail import Folder
+from connectors.fake.mail import FakeFolder
 from connectors.fake.settings import Trouble
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """A message, wherever it lies."""
+class FoundFakeMessage:
+    """A message and where it is."""
 
-    folder: Folder
+    folder: FakeFolder
     position: int
 
     @property
@@ -23,32 +23,32 @@ class Found:
         return self.folder.key(self.position)
 
 
-def find(folders: Sequence[Folder], key: str) -> Found | None:
+def find(folders: Sequence[FakeFolder], key: str) -> FoundFakeMessage | None:
     for folder in folders:
         position = folder.find(key)
         if position is not None:
-            return Found(folder, position)
+            return FoundFakeMessage(folder, position)
     return None
 
 
 def moved_key(key: str, target: str) -> str:
-    """A move changes the key, as it does in IMAP."""
+    """A move changes the key, as in IMAP."""
     return f"{target}/{key.replace('/', '-')}"
 
 
 def absent(trouble: Trouble) -> frozenset[str]:
-    """Keys that are at the source no more."""
+    """Keys that are no longer at the source."""
     return frozenset(trouble.gone) | trouble.moved.keys()
 
 
-def arrived(trouble: Trouble, folders: Sequence[Folder], folder: Folder) -> Mapping[str, Found]:
-    """What was moved into this folder: its new key, and where it was."""
+def arrived(trouble: Trouble, folders: Sequence[FakeFolder], folder: FakeFolder) -> Mapping[str, FoundFakeMessage]:
+    """The messages that were moved into this folder, by new key, with their old location."""
     moved = {moved_key(key, target): find(folders, key) for key, target in trouble.moved.items() if target == folder.name}
     return {key: found for key, found in moved.items() if found is not None}
 
 
-def changes(trouble: Trouble, folder: Folder) -> tuple[CopyChange, ...]:
-    """Of the messages that were in this folder."""
+def changes(trouble: Trouble, folder: FakeFolder) -> tuple[CopyChange, ...]:
+    """The changes to messages that were in this folder."""
     gone = [CopyChange(ChangeKind.GONE, key) for key in trouble.gone if folder.find(key) is not None]
     moved = [
         CopyChange(ChangeKind.MOVED, key, folder=target, new_provider_key=moved_key(key, target))
@@ -64,8 +64,8 @@ def changes(trouble: Trouble, folder: Folder) -> tuple[CopyChange, ...]:
 
 
 def digest(trouble: Trouble) -> str:
-    """Empty without any change; other changes have another one."""
+    """Identifies a set of changes; empty if there are none."""
     if not (trouble.gone or trouble.moved or trouble.relabelled):
         return ""
-    told = trouble.model_dump_json(include={"gone", "moved", "relabelled"})
-    return hashlib.sha256(told.encode()).hexdigest()[:12]
+    described = trouble.model_dump_json(include={"gone", "moved", "relabelled"})
+    return hashlib.sha256(described.encode()).hexdigest()[:12]

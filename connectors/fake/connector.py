@@ -1,4 +1,4 @@
-"""The fake as the engine sees it: a connector like any other."""
+"""The fake's connector."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from dataclasses import replace
 
 from connectors.base import Batch, Context, Json, Known, MailboxRef
 from connectors.errors import AuthFailed, StateLost, Throttled, Unavailable
-from connectors.fake.fetching import Mailbox
+from connectors.fake.company.organisation import SampleMail
+from connectors.fake.fetching import FakeMailbox
 from connectors.fake.generated import GeneratedMail
-from connectors.fake.line import Line
+from connectors.fake.line import FakeConnection
 from connectors.fake.mail import Mail
-from connectors.fake.memory import Journal, Memory
+from connectors.fake.memory import CallCounter, Journal
 from connectors.fake.settings import Failure, FakeSettings, Trouble
-from connectors.fake.spool import Spool
-from connectors.sample.organisation import SampleMail
 from connectors.selection import mailbox_rule
+from connectors.spool import Spool
 
 
 class FakeConnector:
@@ -23,9 +23,9 @@ class FakeConnector:
         self._settings = settings
         self._context = context
         self._mail = open_mail(settings)
-        self._line = Line(settings.down_path)
-        self._spool = Spool()
-        self._memory = Memory(settings.memory_path)
+        self._line = FakeConnection(settings.down_path)
+        self._spool = Spool("fake")
+        self._memory = CallCounter(settings.memory_path)
         self._journal = Journal(settings.journal_path)
 
     def check(self) -> None:
@@ -33,7 +33,7 @@ class FakeConnector:
         self._fail("check", self._settings.check_fails)
 
     def mailboxes(self) -> Iterator[MailboxRef]:
-        """All but those that a rule leaves out."""
+        """All except those that a rule excludes."""
         fails = self._settings.listing_fails
         self._line.ensure_open()
         if fails and fails.after == 0:
@@ -52,9 +52,9 @@ class FakeConnector:
         mailbox = self._open(box)
         trouble = mailbox.trouble
         if trouble.auth_failed:
-            raise AuthFailed(f"the server refuses the password of {mailbox.address}")
+            raise AuthFailed(f"the server rejected the password of {mailbox.address}")
         if trouble.state_lost and state and self._memory.take(f"state lost {mailbox.address}", 1):
-            raise StateLost("the server has numbered its messages anew", trouble.state_lost_folder)
+            raise StateLost("the server has renumbered its messages", trouble.state_lost_folder)
         total = sum(folder.count() for folder in mailbox.folders)
         self._context.progress(0, total)
         batches = mailbox.batches(state, known)
@@ -65,7 +65,7 @@ class FakeConnector:
             batch = next(batches, None)
             if batch is None:
                 return
-            yield self._noted(mailbox.address, batch, total)
+            yield self._record(mailbox.address, batch, total)
             if trouble.same_batch_twice:
                 yield replace(batch, messages=tuple(message for message in batch.messages if message.path is None))
             given += 1
@@ -73,30 +73,30 @@ class FakeConnector:
     def refetch(self, box: MailboxRef, keys: Collection[str]) -> Iterator[Batch]:
         self._line.ensure_open()
         mailbox = self._open(box)
-        for batch in mailbox.again(keys):
+        for batch in mailbox.refetch(keys):
             self._context.wait_for_turn()
-            yield self._noted(mailbox.address, batch, None)
+            yield self._record(mailbox.address, batch, None)
             self._line.ensure_open()
 
     def close(self) -> None:
         self._line.close()
         self._spool.close()
 
-    def _open(self, box: MailboxRef) -> Mailbox:
+    def _open(self, box: MailboxRef) -> FakeMailbox:
         address = box.address.lower()
         folders = tuple(self._mail.folders(address))
         if not folders:
-            raise Unavailable(f"there is no mailbox {address} any more")
-        return Mailbox(address, folders, self._settings, self._settings.trouble_of(address), self._spool)
+            raise Unavailable(f"the mailbox {address} no longer exists")
+        return FakeMailbox(address, folders, self._settings, self._settings.trouble_of(address), self._spool)
 
-    def _noted(self, address: str, batch: Batch, total: int | None) -> Batch:
+    def _record(self, address: str, batch: Batch, total: int | None) -> Batch:
         with_bytes = [failed.provider_key for failed in batch.failed if failed.data is not None]
         self._journal.note(address, [*(message.provider_key for message in batch.messages), *with_bytes])
         self._context.progress(len(batch.messages) + len(batch.failed) + len(batch.skipped), total)
         return batch
 
     def _disturb(self, address: str, trouble: Trouble, given: int) -> None:
-        """The trouble that comes after so many batches."""
+        """Raises the trouble that is configured for this number of batches."""
         throttle = trouble.throttle
         if throttle and given == throttle.after and self._memory.take(f"throttle {address}", throttle.times):
             raise Throttled("the server asks for a pause", throttle.seconds)
@@ -113,7 +113,7 @@ class FakeConnector:
             return
         match failure.error:
             case "auth_failed":
-                raise AuthFailed("the server refuses the password")
+                raise AuthFailed("the server rejected the password")
             case "throttled":
                 raise Throttled("the server asks for a pause", failure.seconds)
             case "unavailable":
@@ -121,7 +121,7 @@ class FakeConnector:
 
 
 def open_mail(settings: FakeSettings) -> Mail:
-    """What there is to fetch."""
+    """The mail to fetch."""
     if settings.mode == "sample":
         return SampleMail(settings.size, settings.seed)
     return GeneratedMail(

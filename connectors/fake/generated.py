@@ -1,4 +1,4 @@
-"""Any amount of plain mail, made from its number: no message needs another one, or any memory."""
+"""Any amount of plain mail, each message generated from its number alone, without state."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
 from connectors.base import MailboxRef, RawMessage
-from connectors.selection import Role
+from connectors.selection import FolderRole
 
 _FIRST_AT = datetime(2020, 1, 1, 8, tzinfo=UTC)
 _EVERY = timedelta(minutes=17)
 _ROLES = {
-    "inbox": Role.INBOX,
-    "sent": Role.SENT,
-    "archive": Role.ARCHIVE,
-    "drafts": Role.DRAFTS,
-    "junk": Role.SPAM,
-    "spam": Role.SPAM,
-    "trash": Role.TRASH,
+    "inbox": FolderRole.INBOX,
+    "sent": FolderRole.SENT,
+    "archive": FolderRole.ARCHIVE,
+    "drafts": FolderRole.DRAFTS,
+    "junk": FolderRole.SPAM,
+    "spam": FolderRole.SPAM,
+    "trash": FolderRole.TRASH,
 }
 _LINES = tuple(
     f"{first} {second} {third}, and {second} {first} {third} as we said before.\r\n"
@@ -32,7 +32,7 @@ _LINES = tuple(
 
 @dataclass(frozen=True, slots=True)
 class GeneratedFolder:
-    """Every `step`-th message of a mailbox, beginning with `first`."""
+    """Every `step`-th message of a mailbox, starting with `first`."""
 
     address: str
     name: str
@@ -43,7 +43,7 @@ class GeneratedFolder:
     seed: int
 
     @property
-    def role(self) -> Role | None:
+    def role(self) -> FolderRole | None:
         return _ROLES.get(self.name.lower())
 
     def count(self) -> int:
@@ -84,7 +84,7 @@ class GeneratedFolder:
 
 
 def _text(number: int, length: int) -> str:
-    """So long exactly, and ended by a line break where there is room for one."""
+    """Text of exactly this length, ending with a line break if there is room for one."""
     if length < 2:
         return ""
     lines = _LINES[number % len(_LINES) :] + _LINES[: number % len(_LINES)]

@@ -1,4 +1,4 @@
-"""The connection that a fake does not have: what can be waited for on it, and how it is closed from outside."""
+"""A simulated connection: it can be waited on, can hang, and can be closed from another thread."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pathlib import Path
 from connectors.errors import Unavailable
 
 _LOOK_SECONDS = 0.05
-"""How often a wait looks whether the job has to stop."""
+"""How often a wait checks whether the job has to stop."""
 
 
-class Line:
-    """Safe to close from any thread, at any time, more than once."""
+class FakeConnection:
+    """May be closed from any thread, at any time, more than once."""
 
     def __init__(self, down_path: Path | None = None) -> None:
         self._down_path = down_path
@@ -30,7 +30,7 @@ class Line:
             raise Unavailable("the server does not answer")
 
     def wait(self, seconds: float, should_stop: Callable[[], bool]) -> None:
-        """Ends early when the job has to stop: what is in hand can then still be stored."""
+        """Ends early when the job has to stop, so that fetched messages can still be stored."""
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0 and not should_stop():
             if self._closed.wait(min(left, _LOOK_SECONDS)):
@@ -44,7 +44,7 @@ class Line:
         self.ensure_open()
 
     def hang(self) -> None:
-        """Blocks in a read to which nobody will ever write, as a dead server makes one do."""
+        """Blocks in a read that never returns, as with a dead server."""
         ours, theirs = socket.socketpair()
         with ours, theirs:
             with self._lock:
@@ -53,7 +53,7 @@ class Line:
             ours.recv(1)
             with self._lock:
                 self._sockets.remove(theirs)
-        raise Unavailable("the connection was closed while the server kept silent")
+        raise Unavailable("the connection was closed while waiting for the server")
 
     def close(self) -> None:
         with self._lock:

@@ -1,4 +1,4 @@
-"""What mail there is, apart from how it is fetched: mailboxes, their folders, and messages by position."""
+"""The mail itself, independent of how it is fetched: mailboxes, their folders, and messages by position."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from datetime import datetime
 from typing import Protocol
 
 from connectors.base import MailboxRef, RawMessage
-from connectors.selection import Role
+from connectors.selection import FolderRole
 
 
-class Folder(Protocol):
-    """Positions begin at 0 and stay: what is new comes at the end."""
+class FakeFolder(Protocol):
+    """Positions start at 0 and are stable: new messages are appended."""
 
     @property
     def name(self) -> str: ...
 
     @property
-    def role(self) -> Role | None: ...
+    def role(self) -> FolderRole | None: ...
 
     def count(self) -> int: ...
 
@@ -36,5 +36,5 @@ class Folder(Protocol):
 class Mail(Protocol):
     def mailboxes(self) -> Iterator[MailboxRef]: ...
 
-    def folders(self, address: str) -> Sequence[Folder]:
-        """Empty for an address that there is not."""
+    def folders(self, address: str) -> Sequence[FakeFolder]:
+        """Empty for an unknown address."""

@@ -1,4 +1,4 @@
-"""What outlives a process: how often a trouble has happened, and which messages were downloaded."""
+"""What survives a process: how often a trouble has happened, and which messages were downloaded."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
-    """Counts in small files, one byte for each time; exact with any number of processes."""
+class CallCounter:
+    """Counts in small files, one byte per event; exact with any number of processes."""
 
     path: Path | None
 
     def take(self, name: str, times: int | None) -> bool:
-        """True, and counted, while `name` has happened fewer times than that. Without a limit always true."""
+        """Counts `name` and returns True while it has happened fewer than `times` times. Always True without a limit."""
         if times is None:
             return True
         assert self.path is not None, "the settings were validated"
@@ -38,7 +38,7 @@ class Download:
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """One line for each message that was downloaded, by whatever process."""
+    """One line per downloaded message, from any process."""
 
     path: Path | None
 

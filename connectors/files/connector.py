@@ -1,4 +1,4 @@
-"""Mail files as the engine sees them: a connector like any other."""
+"""Mail files as a source: a connector like any other."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import threading
 from collections.abc import Collection, Iterator, Mapping
 
 from connectors.base import BATCH_MESSAGES, Batch, Context, Json, Known, MailboxRef, Skipped
+from connectors.batching import Packer
 from connectors.errors import Unavailable
-from connectors.files.reading import Reading
+from connectors.files.reading import FileReading
 from connectors.files.refetching import Refetching
-from connectors.files.roots import Roots
-from connectors.files.round import Round
+from connectors.files.scan import Round
+from connectors.files.selection import Roots
 from connectors.files.settings import FilesSettings, ImportSettings
-from connectors.files.spool import Spool
-from connectors.packing import Packer
+from connectors.files.spool import FileSpool
 from connectors.selection import mailbox_rule, rules_digest
 
 
@@ -24,33 +24,33 @@ class FilesConnector:
         self._settings, self._context = settings, context
         self._roots = Roots(settings)
         self._closed = threading.Event()
-        self._spools: list[Spool] = []
+        self._spools: list[FileSpool] = []
 
     def check(self) -> None:
-        self._alive()
+        self._check_open()
         self._roots.check()
 
     def mailboxes(self) -> Iterator[MailboxRef]:
-        self._alive()
+        self._check_open()
         for address in self._roots.addresses():
             if mailbox_rule(self._settings, address) is None:
                 yield MailboxRef(address)
 
     def fetch(self, box: MailboxRef, state: Mapping[str, Json], known: Known) -> Iterator[Batch]:
         address, spool = self._open(box)
-        looks_again = not isinstance(self._settings, ImportSettings)
-        round_ = Round(address, self._turn(), self._roots, self._reading(spool), spool, known, state, looks_again)
+        is_repeated = not isinstance(self._settings, ImportSettings)
+        round_ = Round(address, self._turn(), self._roots, self._reading(spool), spool, known, state, is_repeated)
         try:
             for batch in round_.batches():
-                self._alive()
+                self._check_open()
                 yield batch
-        except sqlite3.Error as error:  # a full disk, most likely; the files themselves are not to blame
+        except sqlite3.Error as error:  # most likely a full disk, not a fault of the files
             raise Unavailable(f"{spool.path} can't be used: {error}") from error
 
     def refetch(self, box: MailboxRef, keys: Collection[str]) -> Iterator[Batch]:
         address, spool = self._open(box)
         packer = Packer(BATCH_MESSAGES)
-        for got in Refetching(address, self._roots, self._reading(spool), spool, keys).found():
+        for got in Refetching(address, self._roots, self._reading(spool), spool, keys).fetch():
             if isinstance(got, Skipped):
                 packer.skip(got)
                 continue
@@ -65,31 +65,31 @@ class FilesConnector:
         for spool in self._spools:
             spool.close()
 
-    def _open(self, box: MailboxRef) -> tuple[str, Spool]:
-        self._alive()
+    def _open(self, box: MailboxRef) -> tuple[str, FileSpool]:
+        self._check_open()
         address = box.address.lower()
         if address not in self._roots.addresses():
             raise Unavailable(f"there is no mail of {address} in these files any more")
         owner = hashlib.sha256(f"{address}:{self._settings.model_dump_json()}".encode()).hexdigest()[:16]
-        spool = Spool(self._context.scratch_path() / "files", owner, self._context.least_free_bytes)
+        spool = FileSpool(self._context.scratch_path() / "files", owner, self._context.least_free_bytes)
         spool.prepare()
         self._spools.append(spool)
         return address, spool
 
-    def _reading(self, spool: Spool) -> Reading:
-        return Reading(self._settings, spool.path, self._working)
+    def _reading(self, spool: FileSpool) -> FileReading:
+        return FileReading(self._settings, spool.path, self._report_progress)
 
     def _turn(self) -> str:
-        """Under other rules, or in another import, everything is looked at anew."""
+        """Under other rules, or in another import, everything is read again."""
         number = self._settings.number if isinstance(self._settings, ImportSettings) else 0
         return f"{rules_digest(self._settings)}:{self._settings.include_deleted:d}:{self._settings.kind}:{number}"
 
-    def _working(self) -> None:
-        self._alive()
+    def _report_progress(self) -> None:
+        self._check_open()
         self._context.progress()
 
-    def _alive(self) -> None:
+    def _check_open(self) -> None:
         if self._closed.is_set():
-            raise Unavailable("the files were closed while they were read")
+            raise Unavailable("the connector was closed while it read the files")
         if self._context.should_stop():
             raise Unavailable("the worker is stopping")

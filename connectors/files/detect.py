@@ -1,4 +1,4 @@
-"""What a file is, by its content. Its name only counts where the content could be many things."""
+"""Detects what a file is by its content. Its name only counts where the content could be many things."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ class FileKind(StrEnum):
     MBOX = "mbox"
     MESSAGE = "message"
     EMLX = "emlx"
+    BSMTP = "bsmtp"
     ZIP = "zip"
     TAR = "tar"
     GZIP = "gzip"
@@ -36,6 +37,10 @@ class Detected:
     """What it is instead, when it is not mail."""
     is_broken: bool = False
     """Its name says mail, or it may hold mail that we can't read: that is a failure, not a thing to pass over."""
+    start: int = 0
+    """Where a single message begins: behind empty lines, as in what Gmail shows as the original."""
+    encoding: str = ""
+    """Of a single message that a program has saved as text in UTF-16."""
 
     @property
     def reason(self) -> str:
@@ -71,6 +76,8 @@ _WELL_KNOWN = re.compile(
     rb"|x-[a-z0-9-]+|dkim-signature|path|newsgroups|envelope-to|apparently-to|resent-[a-z]+|arc-[a-z-]+)[ \t]*:",
     re.IGNORECASE,
 )
+_BSMTP = re.compile(rb"(?:(?:HELO|EHLO|LHLO|RSET|NOOP|TICK)\b[^\r\n]{0,500}\r?\n){0,5}+MAIL FROM:", re.IGNORECASE)
+_BSMTP_DATA = re.compile(rb"\nDATA[ \t]*\r?\n", re.IGNORECASE)
 _EMLX = re.compile(rb"\s*\d{1,12}\s*\r?\n")
 _MAIL_SUFFIXES = (".mbox", ".mbx", ".eml", ".emlx", ".mht")
 _MESSAGE_SUFFIXES = (".eml", ".mht")
@@ -88,18 +95,33 @@ def detect(head: bytes, name: str) -> Detected:
             return Detected(kind, what, is_broken) if kind is FileKind.OTHER else Detected(kind)
     if head[257:262] == b"ustar":
         return Detected(FileKind.TAR)
+    encoding = _utf_16(head)
+    if encoding and _looks_like_header(head[: len(head) & ~1].decode(encoding, "replace").lstrip("\ufeff").encode()):
+        return Detected(FileKind.MESSAGE, encoding=encoding)
     text = head.lstrip(b"\r\n").removeprefix(b"\xef\xbb\xbf")
     if is_postmark(text, lenient=True):
         return Detected(FileKind.MBOX)
+    if _BSMTP.match(text) and _BSMTP_DATA.search(text):
+        return Detected(FileKind.BSMTP)
     if (number := _EMLX.match(text)) and _looks_like_header(text[number.end() :]):
         return Detected(FileKind.EMLX)
     if _looks_like_header(text) or (text.startswith(b">From ") and _looks_like_header(_after_line(text))):
-        return Detected(FileKind.MESSAGE)
+        return Detected(FileKind.MESSAGE, start=len(head) - len(head.lstrip(b"\r\n")))
     if not text.strip():
         return Detected(FileKind.EMPTY, "empty")
     if lower.endswith(_MESSAGE_SUFFIXES) and not _is_binary(head):
         return Detected(FileKind.MESSAGE)  # mail without any header, or with a broken one
     return Detected(FileKind.OTHER, "binary data" if _is_binary(head) else "a text that is no mail", claims_mail)
+
+
+def _utf_16(head: bytes) -> str:
+    """By its byte order mark, or because every other byte of what must be ASCII is zero."""
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return "utf-16"
+    even, odd = head[0:64:2], head[1:64:2]
+    if len(odd) < 8 or (0 in even) == (0 in odd):
+        return ""
+    return "utf-16-le" if not any(odd) else "utf-16-be" if not any(even) else ""
 
 
 def _after_line(text: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""Names of files as text: for keys, for folders, and for people. They may come in any encoding."""
+"""Names of files as text: for keys, for folders, and for people. File names may be in any encoding."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import binascii
 import re
 from collections.abc import Sequence
 
-from connectors.selection import Role
+from connectors.selection import FolderRole
 
 SEPARATOR = "\u241f"
 _FOLDER_CHARS = 500
@@ -16,9 +16,11 @@ _APPLE_INNER = re.compile(r"Data|Messages|\d|[0-9A-F]{8}(-[0-9A-F]{4}){3}-[0-9A-
 _SHIFTED = re.compile(r"&([A-Za-z0-9+,]*)-")
 
 ROLES = {
-    **dict.fromkeys(("trash", "deleted messages", "deleted items", "bin", "papierkorb", "corbeille", "papelera"), Role.TRASH),
-    **dict.fromkeys(("spam", "junk", "junk e-mail", "junk email", "bulk mail", "courrier indésirable"), Role.SPAM),
-    **dict.fromkeys(("drafts", "draft", "entwürfe", "brouillons", "borradores"), Role.DRAFTS),
+    **dict.fromkeys(
+        ("trash", "deleted messages", "deleted items", "bin", "papierkorb", "corbeille", "papelera"), FolderRole.TRASH
+    ),
+    **dict.fromkeys(("spam", "junk", "junk e-mail", "junk email", "bulk mail", "courrier indésirable"), FolderRole.SPAM),
+    **dict.fromkeys(("drafts", "draft", "entwürfe", "brouillons", "borradores"), FolderRole.DRAFTS),
 }
 
 
@@ -41,7 +43,7 @@ def stem(name: str) -> str:
 
 
 def folder_of(parts: Sequence[str], root: str) -> str:
-    """The folder that a path stands for: without what programs add to a folder's name, or put in between."""
+    """The mail folder of a path: without what programs add to the name of a folder, or insert between folders."""
     if list(parts[:2]) == ["Takeout", "Mail"] and len(parts) > 2:
         parts = parts[2:]
     in_apple_box = any(part.endswith(".mbox") for part in parts[:-1])
@@ -56,14 +58,14 @@ def maildir_folder(parts: Sequence[str]) -> str:
     names: list[str] = []
     for part in parts:
         names += part[1:].split(".") if part.startswith(".") else [part]
-    return ("/".join(_unshifted(name) for name in names if name) or "INBOX")[:_FOLDER_CHARS]
+    return ("/".join(_decode_utf7(name) for name in names if name) or "INBOX")[:_FOLDER_CHARS]
 
 
-def role_of(folder: str) -> Role | None:
+def role_of(folder: str) -> FolderRole | None:
     return ROLES.get(folder.rpartition("/")[2].lower())
 
 
-def _unshifted(name: str) -> str:
+def _decode_utf7(name: str) -> str:
     if "&" not in name or not name.isascii():
         return name
 

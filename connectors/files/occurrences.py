@@ -1,6 +1,6 @@
-"""How often the same bytes came before in a file: a message that lies twice in an mbox is two copies.
+"""How often the same bytes occurred before in a file: a message that is stored twice in an mbox is two copies.
 
-Kept in SQLite, because an mbox may hold millions of messages: in memory for small files, on disk for large ones. What is
+Stored in SQLite, because an mbox may hold millions of messages: in memory for small files, on disk for large ones. What is
 lost is found out again from the file.
 """
 
@@ -18,7 +18,7 @@ _IN_MEMORY_BYTES = 64 << 20
 _CACHE_KIB = 16 << 10
 
 
-class Occurrences:
+class KeyOccurrences:
     def __init__(self, folder: Path, fingerprint: str, size: int) -> None:
         self._path = None
         if size > _IN_MEMORY_BYTES:
@@ -27,11 +27,11 @@ class Occurrences:
 
     def _open(self) -> sqlite3.Connection:
         try:
-            return _prepared(self._path)
+            return _prepare(self._path)
         except sqlite3.DatabaseError:  # half written when the power went
             assert self._path is not None
             self._path.unlink(missing_ok=True)
-            return _prepared(self._path)
+            return _prepare(self._path)
 
     @property
     def covered(self) -> int:
@@ -43,7 +43,7 @@ class Occurrences:
         self._database.commit()
 
     def number(self, sha256: bytes, at: int) -> int:
-        """Which one it is of those with these bytes; being asked again changes nothing."""
+        """How many messages before it have these bytes. Safe to repeat."""
         print_ = int.from_bytes(sha256[:8], "big", signed=True)
         before = self._database.execute("SELECT count(*) FROM seen WHERE print = ? AND at < ?", (print_, at)).fetchone()[0]
         self._database.execute("INSERT OR IGNORE INTO seen VALUES (?, ?)", (print_, at))
@@ -64,11 +64,11 @@ class Occurrences:
             self._database.close()
 
 
-def _prepared(path: Path | None) -> sqlite3.Connection:
+def _prepare(path: Path | None) -> sqlite3.Connection:
     database = sqlite3.connect(path or ":memory:", check_same_thread=False)
     try:
         database.execute("PRAGMA journal_mode = WAL")
-        database.execute("PRAGMA synchronous = OFF")  # a process may die at any time; after a power cut it is made anew
+        database.execute("PRAGMA synchronous = OFF")  # a process may die at any time; after a power cut it is created again
         database.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
         database.execute("CREATE TABLE IF NOT EXISTS seen (print INTEGER, at INTEGER, PRIMARY KEY (print, at)) WITHOUT ROWID")
         database.execute("CREATE TABLE IF NOT EXISTS covered (at INTEGER)")

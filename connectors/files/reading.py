@@ -1,41 +1,60 @@
-"""One file, from a place in it to its end: the messages in it, and remarks on what is none."""
+"""Reads one file, from a position to its end: the messages in it, and remarks on what is not mail."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
+from connectors import exported
 from connectors.base import SPOOL_BYTES
 from connectors.files import single
+from connectors.files.bsmtp import Bsmtp
 from connectors.files.detect import HEAD_BYTES, Detected, FileKind, detect
-from connectors.files.found import Found, FoundMessage, Remark
 from connectors.files.header import NO_MARKS, Marks, header_date, header_of, read_marks
-from connectors.files.mbox import VARIANTS, Mbox, Span, Variant
+from connectors.files.items import Found, FoundMessage, Remark
+from connectors.files.mbox import Mbox, MessageSpan
 from connectors.files.names import key_of, role_of, shown
-from connectors.files.occurrences import Occurrences
-from connectors.files.opened import OpenFile
+from connectors.files.occurrences import KeyOccurrences
+from connectors.files.open_file import OpenFile
 from connectors.files.postmark import postmark_date
 from connectors.files.settings import FilesSettings
 from connectors.files.single import Single
-from connectors.files.tree import Directory
+from connectors.files.survey import survey
+from connectors.files.tree import FileDirectory
+from connectors.files.variants import MboxVariant, forced_variant
 from connectors.selection import date_rule, folder_rule
 
 _ROLE_LABELS = ("Spam", "Trash", "Drafts")
 _COVER_EVERY = 2000
 
 
+class Splitter(Protocol):
+    """A file of many messages."""
+
+    file: OpenFile
+
+    def spans(self, start: int = 0) -> Iterator[MessageSpan]: ...
+
+    def content(self, span: MessageSpan) -> bytes: ...
+
+    def pieces(self, span: MessageSpan) -> Iterator[bytes]: ...
+
+
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """How files are read: under which rules, and with what beside."""
+class FileReading:
+    """How files are read: the rules, the scratch folder, and the check whether to go on."""
 
     settings: FilesSettings
     scratch: Path
     alive: Callable[[], None]
     """Called often; raises when the job has to stop."""
 
-    def detected(self, directory: Directory, name: str, file: OpenFile) -> Detected:
+    def detect(self, directory: FileDirectory, name: str, file: OpenFile) -> Detected:
+        if is_exported(name, file):
+            return Detected(FileKind.MESSAGE)
         if directory.is_maildir and "/" in name:
             if name.startswith("tmp/"):
                 return Detected(FileKind.OTHER, "not delivered yet (in the tmp of a Maildir)")
@@ -46,68 +65,82 @@ class Reading:
             return Detected(kind)
         found = detect(file.read(0, HEAD_BYTES), name)
         if found.kind is FileKind.OTHER and directory.only is not None:
-            return Detected(found.kind, found.what, is_broken=True)  # somebody said that this is mail
+            return Detected(found.kind, found.what, is_broken=True)  # the user named this very file as mail
         return found
 
     def messages(
-        self, directory: Directory, name: str, file: OpenFile, kind: FileKind, variant: Variant | None = None, at: int = 0
+        self,
+        directory: FileDirectory,
+        name: str,
+        file: OpenFile,
+        found: Detected,
+        variant: MboxVariant | None = None,
+        at: int = 0,
     ) -> Iterator[Found]:
-        """Of an mbox or a single message. Raises OSError and Changed; what was given before them stands."""
-        if kind is FileKind.MBOX:
-            yield from self._mbox(directory, name, file, variant or self.variant(file), at)
+        """Of an mbox or a single message. Raises OSError and Changed; what was yielded before is valid."""
+        if found.kind is FileKind.MBOX:
+            yield from self._many(directory, name, Mbox(file, variant or self.variant(file)), at)
+        elif found.kind is FileKind.BSMTP:
+            yield from self._many(directory, name, Bsmtp(file), at)
         else:
-            yield from self._single(directory, name, file, kind)
+            yield from self._single(directory, name, file, found)
         file.check()
 
-    def variant(self, file: OpenFile) -> Variant:
-        return VARIANTS.get(self.settings.kind) or Mbox(file).variant()
+    def variant(self, file: OpenFile) -> MboxVariant:
+        """Decided on the whole file, before its first message is stored."""
+        return forced_variant(self.settings.kind) or survey(file, self.alive)
 
-    # --- mbox
+    # --- many messages in a file
 
-    def _mbox(self, directory: Directory, name: str, file: OpenFile, variant: Variant, at: int) -> Iterator[Found]:
-        mbox = Mbox(file)
+    def _many(self, directory: FileDirectory, name: str, splitter: Splitter, at: int) -> Iterator[Found]:
+        file = splitter.file
         folder, path = directory.folder_of_file(name), directory.key_path(name)
-        seen = Occurrences(self.scratch, f"{directory.place}/{shown(name)}:{directory.fingerprint(file)}", file.size)
+        seen = KeyOccurrences(self.scratch, f"{directory.place}/{shown(name)}:{directory.fingerprint(file)}", file.size)
         with seen:
-            self._catch_up(mbox, variant, seen, at)
-            for count, span in enumerate(mbox.spans(at)):
+            self._catch_up(splitter, seen, at)
+            for count, span in enumerate(splitter.spans(at)):
                 if count % _COVER_EVERY == 0:
                     seen.cover(span.at)
                 if span.is_cut:
-                    yield Remark(path, folder, "truncated: it ends inside a message, which is in as far as it goes", True)
-                yield self._message_of(mbox, variant, span, seen, path, folder)
+                    yield Remark(
+                        path, folder, "truncated: the file ends inside a message, which is archived as far as it goes", True
+                    )
+                yield self._message_of(splitter, span, seen, path, folder)
             seen.remove()
 
-    def _catch_up(self, mbox: Mbox, variant: Variant, seen: Occurrences, at: int) -> None:
-        """What was read in an earlier slice and not remembered."""
+    def _catch_up(self, splitter: Splitter, seen: KeyOccurrences, at: int) -> None:
+        """What was read in an earlier slice and is not on disk."""
         covered = seen.covered
         if covered >= at:
             return
-        for count, span in enumerate(mbox.spans(covered)):
+        for count, span in enumerate(splitter.spans(covered)):
             if span.at >= at:
                 break
             if count % _COVER_EVERY == 0:
                 self.alive()
-            seen.number(self._hashed(mbox, variant, span)[1], span.at)
+            seen.number(self._hash(splitter, span)[1], span.at)
         seen.cover(at)
 
-    def _hashed(self, mbox: Mbox, variant: Variant, span: Span) -> tuple[bytes | None, bytes, int]:
+    def _hash(self, splitter: Splitter, span: MessageSpan) -> tuple[bytes | None, bytes, int]:
         """The content if it fits into memory, its SHA-256, its length."""
         if span.end - span.start <= SPOOL_BYTES:
-            data = mbox.content(span, variant.quoting)
+            data = splitter.content(span)
             return data, hashlib.sha256(data).digest(), len(data)
+        return None, *self._hash_pieces(splitter.pieces(span))
+
+    def _hash_pieces(self, pieces: Iterable[bytes]) -> tuple[bytes, int]:
         digest, size = hashlib.sha256(), 0
-        for piece in mbox.pieces(span, variant.quoting):
+        for piece in pieces:
             digest.update(piece)
             size += len(piece)
             self.alive()
-        return None, digest.digest(), size
+        return digest.digest(), size
 
-    def _message_of(self, mbox: Mbox, variant: Variant, span: Span, seen: Occurrences, path: str, folder: str) -> FoundMessage:
-        data, sha256, size = self._hashed(mbox, variant, span)
+    def _message_of(self, splitter: Splitter, span: MessageSpan, seen: KeyOccurrences, path: str, folder: str) -> FoundMessage:
+        data, sha256, size = self._hash(splitter, span)
         if data is None and size <= SPOOL_BYTES:  # what it was quoted with made it too large
-            data = b"".join(mbox.pieces(span, variant.quoting))
-        header = header_of(data if data is not None else mbox.file.read(span.start, span.start + (64 << 10)))
+            data = b"".join(splitter.pieces(span))
+        header = header_of(data if data is not None else splitter.file.read(span.start, span.start + (64 << 10)))
         marks = read_marks(header)
         lower = b"\n" + header.lower()
         undated = b"\ndate:" not in lower and b"\nreceived:" not in lower
@@ -116,7 +149,7 @@ class Reading:
             folder,
             size,
             data,
-            lambda: mbox.pieces(span, variant.quoting),
+            lambda: splitter.pieces(span),
             span.next,
             marks.flags,
             marks.labels,
@@ -126,31 +159,30 @@ class Reading:
 
     # --- one message in a file
 
-    def _single(self, directory: Directory, name: str, file: OpenFile, kind: FileKind) -> Iterator[Found]:
+    def _single(self, directory: FileDirectory, name: str, file: OpenFile, detected: Detected) -> Iterator[Found]:
         in_maildir = directory.is_maildir and "/" in name
-        found = single.emlx(file, name) if kind is FileKind.EMLX else single.plain(file)
+        is_emlx = detected.kind is FileKind.EMLX
+        found = single.emlx(file, name) if is_emlx else single.plain(file, detected.start, detected.encoding)
         path, folder = directory.key_path(name), directory.folder
         if found.defect:
             yield Remark(path, folder, found.defect, True)
         yield self._single_message(file, found, path, folder, name.partition("/")[2] if in_maildir else None)
 
     def _single_message(self, file: OpenFile, found: Single, path: str, folder: str, maildir: str | None) -> FoundMessage:
-        size = found.end - found.start
-        data = file.read(found.start, found.end) if size <= SPOOL_BYTES else None
-        digest = hashlib.sha256(data or b"")
-        if data is None:
-            for piece in file.pieces(found.start, found.end):
-                digest.update(piece)
-                self.alive()
-        header = header_of(data if data is not None else file.read(found.start, found.start + (64 << 10)))
+        data = b"".join(found.pieces(file)) if found.end - found.start <= SPOOL_BYTES else None
+        if data is not None:
+            sha256, size = hashlib.sha256(data).digest(), len(data)
+        else:
+            sha256, size = self._hash_pieces(found.pieces(file))
+        header = header_of(data if data is not None else next(found.pieces(file), b""))
         marks = read_marks(header)
         flags = (*found.flags, *marks.flags) if maildir is None else single.maildir_flags(maildir)
         return FoundMessage(
-            key_of(path, digest.hexdigest(), 0),
+            key_of(path, sha256.hex(), 0),
             folder,
             size,
             data,
-            lambda: file.pieces(found.start, found.end),
+            lambda: found.pieces(file),
             file.size,
             tuple(dict.fromkeys(flags)),
             marks.labels,
@@ -168,3 +200,14 @@ class Reading:
         if rule is None and self.settings.date_from is not None:
             rule = date_rule(self.settings, header_date(header))
         return rule
+
+
+def is_exported(name: str, file: OpenFile) -> bool:
+    """Whether it is a message of one of Archiver's own exports: its name is made from the SHA-256 of its bytes."""
+    message_id = exported.named_id(name)
+    if message_id is None:
+        return False
+    digest = hashlib.sha256()
+    for piece in file.pieces():
+        digest.update(piece)
+    return exported.id_of(digest.digest()) == message_id

@@ -1,4 +1,4 @@
-"""Single messages again, by their keys: the files they lie in are read, and no others."""
+"""Fetches single messages again by their keys; only the files that hold them are read."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 from connectors.base import FailedMessage, RawMessage, Skipped
 from connectors.files.detect import COMPRESSED, FileKind
-from connectors.files.found import Found, FoundMessage
+from connectors.files.items import Found, FoundMessage
 from connectors.files.names import SEPARATOR
-from connectors.files.opened import Changed, OpenFile
-from connectors.files.reading import Reading
-from connectors.files.roots import Roots
-from connectors.files.spool import Spool
-from connectors.files.tree import Directory
-from connectors.files.unpacking import Refused
+from connectors.files.open_file import Changed, OpenFile
+from connectors.files.reading import FileReading
+from connectors.files.selection import Roots
+from connectors.files.spool import FileSpool
+from connectors.files.tree import FileDirectory
+from connectors.files.unpacking import UnpackingRefused
 
 _ARCHIVES = frozenset({FileKind.ZIP, FileKind.TAR, *COMPRESSED})
 Got = RawMessage | FailedMessage | Skipped
@@ -24,11 +24,11 @@ Got = RawMessage | FailedMessage | Skipped
 class Refetching:
     address: str
     roots: Roots
-    reading: Reading
-    spool: Spool
+    reading: FileReading
+    spool: FileSpool
     keys: Collection[str]
 
-    def found(self) -> Iterator[Got]:
+    def fetch(self) -> Iterator[Got]:
         wanted = dict.fromkeys(self.keys)
         paths = {key.split(SEPARATOR)[0] for key in wanted}
         for directory in self.roots.directories(self.address) if wanted else ():
@@ -36,7 +36,7 @@ class Refetching:
         for key in wanted:
             yield FailedMessage(key, "no longer in these files")
 
-    def _directory(self, directory: Directory, paths: Collection[str], wanted: dict[str, None]) -> Iterator[Got]:
+    def _directory(self, directory: FileDirectory, paths: Collection[str], wanted: dict[str, None]) -> Iterator[Got]:
         try:
             names = self.roots.own_names(directory, self.address)
         except OSError:
@@ -47,13 +47,13 @@ class Refetching:
                 try:
                     with OpenFile(directory.path / name) as file:
                         yield from self._file(directory, name, path, file, paths, wanted)
-                except (OSError, Changed, Refused) as error:
+                except (OSError, Changed, UnpackingRefused) as error:
                     if path in wanted:
                         del wanted[path]
                         reason = f"can't be read: {error.strerror}" if isinstance(error, OSError) else str(error)
                         yield FailedMessage(path, reason, directory.folder)
 
-    def _may_hold(self, directory: Directory, path: str, paths: Collection[str]) -> bool:
+    def _may_hold(self, directory: FileDirectory, path: str, paths: Collection[str]) -> bool:
         """The file itself, or something in it, if it is an archive. A root that is an archive adds nothing to a path."""
         return (
             path in paths
@@ -62,11 +62,11 @@ class Refetching:
         )
 
     def _file(
-        self, directory: Directory, name: str, path: str, file: OpenFile, paths: Collection[str], wanted: dict[str, None]
+        self, directory: FileDirectory, name: str, path: str, file: OpenFile, paths: Collection[str], wanted: dict[str, None]
     ) -> Iterator[Got]:
-        found = self.reading.detected(directory, name, file)
+        found = self.reading.detect(directory, name, file)
         if found.kind in _ARCHIVES:
-            unpacked = self.spool.unpacked(directory.path / name, found.kind, lambda _: self.reading.alive())
+            unpacked = self.spool.unpack(directory.path / name, found.kind, lambda _: self.reading.alive())
             inner = directory.inside(name, unpacked.folder, directory.fingerprint(file), is_archive=unpacked.is_archive)
             for below in inner.below():
                 yield from self._directory(below, paths, wanted)
@@ -76,16 +76,16 @@ class Refetching:
                 yield FailedMessage(path, found.reason, directory.folder)
             return
         else:
-            for one in self.reading.messages(directory, name, file, found.kind):
+            for one in self.reading.messages(directory, name, file, found):
                 if one.key in wanted:
                     del wanted[one.key]
-                    yield self._given(one)
+                    yield self._as_fetched(one)
         if path in wanted:
             del wanted[path]
             yield Skipped(path, "readable now: its messages are archived one by one", directory.folder)
 
-    def _given(self, one: Found) -> Got:
+    def _as_fetched(self, one: Found) -> Got:
         if not isinstance(one, FoundMessage):
             return FailedMessage(one.key, one.reason, one.folder)
-        large = self.spool.large(one.pieces()) if one.data is None else None
+        large = self.spool.write_message(one.pieces()) if one.data is None else None
         return RawMessage(one.key, one.data, large, one.folder, one.flags, one.labels, one.received_at)

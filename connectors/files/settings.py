@@ -1,4 +1,4 @@
-"""What a source of mail files can be told."""
+"""The settings of a source of mail files."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _address(value: str) -> str:
 
 
 class FilesSettings(SourceSettings):
-    """Spam, trash and drafts are read too: whoever names files wants what is in them."""
+    """Spam, trash and drafts are read, too: a user who names files wants what is in them."""
 
     paths: Annotated[tuple[Path, ...], BeforeValidator(_paths), AfterValidator(_absolute)] = Field(
         description="files and folders; several as a JSON list"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import plistlib
 import re
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 from xml.parsers.expat import ExpatError
 
-from connectors.files.opened import OpenFile
+from connectors.files.open_file import OpenFile
 
 _PLIST_BYTES = 256 << 10
 _COUNT = re.compile(rb"\s*(\d{1,12})\s*?\r?\n")
@@ -22,21 +23,33 @@ _EARLIEST, _LATEST = 315532800, 4102444800  # 1980 and 2100: other numbers are n
 
 @dataclass(frozen=True, slots=True)
 class Single:
-    """Where the message lies in its file, and what the file or its name says about it."""
+    """The position of the message in its file, and what the file or its name says about it."""
 
     start: int
     end: int
     flags: tuple[str, ...] = ()
     received_at: datetime | None = None
     defect: str | None = None
+    encoding: str = ""
+    """Of a message that was saved as text in UTF-16; it is archived in UTF-8."""
+
+    def pieces(self, file: OpenFile) -> Iterator[bytes]:
+        pieces = file.pieces(self.start, self.end)
+        if not self.encoding:
+            yield from pieces
+            return
+        decoder = codecs.getincrementaldecoder(self.encoding)("replace")
+        for piece in pieces:
+            yield decoder.decode(piece).removeprefix("\ufeff").encode()
+        yield decoder.decode(b"", final=True).encode()
 
 
-def plain(file: OpenFile) -> Single:
-    return Single(0, file.size)
+def plain(file: OpenFile, start: int = 0, encoding: str = "") -> Single:
+    return Single(start, file.size, encoding=encoding)
 
 
 def emlx(file: OpenFile, name: str) -> Single:
-    """A number of bytes, so many bytes, and a property list with flags."""
+    """A byte count, that number of bytes, and a property list with flags."""
     head = _COUNT.match(file.read(0, 64))
     if not head:
         return Single(0, file.size, defect="it does not begin with a number of bytes, as .emlx files do")
@@ -84,7 +97,7 @@ def _moment(seconds: object) -> datetime | None:
 def mh_flags(sequences: bytes) -> dict[str, tuple[str, ...]]:
     """By message number, from `.mh_sequences`. What is not unseen was seen; the default is under the empty name."""
     named: dict[str, set[str]] = {}
-    for line in sequences[:PLENTY].decode("utf-8", "replace").splitlines():
+    for line in sequences[:SEQUENCES_BYTES].decode("utf-8", "replace").splitlines():
         name, _, numbers = line.partition(":")
         named[name.strip().lower()] = set(_numbers(numbers))
     if "unseen" not in named:
@@ -98,8 +111,8 @@ def mh_flags(sequences: bytes) -> dict[str, tuple[str, ...]]:
     return flags
 
 
-PLENTY = 1 << 20
-_MOST_NUMBERS = 1_000_000
+SEQUENCES_BYTES = 1 << 20
+_NUMBERS_LIMIT = 1_000_000
 
 
 def _numbers(text: str) -> Iterator[str]:
@@ -110,6 +123,6 @@ def _numbers(text: str) -> Iterator[str]:
             continue
         for number in range(int(first), int(last or first) + 1):
             count += 1
-            if count > _MOST_NUMBERS:
+            if count > _NUMBERS_LIMIT:
                 return
             yield str(number)

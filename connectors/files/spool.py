@@ -1,4 +1,4 @@
-"""What is kept on disk while files are read: unpacked archives, and messages that are too large for memory."""
+"""What is on disk while files are read: unpacked archives, and messages that are too large for memory."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from pathlib import Path
 
 from connectors.errors import Unavailable
 from connectors.files.detect import FileKind
-from connectors.files.opened import fingerprint
-from connectors.files.unpacking import Refused, Unpacking
+from connectors.files.open_file import fingerprint
+from connectors.files.unpacking import Unpacking, UnpackingRefused
 
 _FORGOTTEN_SECONDS = 7 * 86400
 
@@ -30,8 +30,8 @@ class Unpacked:
     problems: tuple[tuple[str, str], ...]
 
 
-class Spool:
-    """A folder of one mailbox of one source. What nobody touched for a week is removed, whosever it was."""
+class FileSpool:
+    """A folder for one mailbox of one source. What was not used for a week is removed, in all of these folders."""
 
     def __init__(self, area: Path, owner: str, least_free_bytes: int) -> None:
         self.path = area / owner
@@ -48,8 +48,8 @@ class Spool:
         except OSError as error:
             raise Unavailable(f"{self.path} can't be used: {error.strerror}") from error
 
-    def large(self, pieces: Iterable[bytes]) -> Path:
-        """A message as a file. Whoever takes the batch removes it."""
+    def write_message(self, pieces: Iterable[bytes]) -> Path:
+        """A message as a file, which the consumer of the batch removes."""
         if shutil.disk_usage(self.path).free < self._least_free_bytes:
             raise Unavailable("a large message can't be spooled: the disk is nearly full")
         path = self.path / f"large-{os.getpid()}-{id(self):x}-{next(self._numbers)}.eml"
@@ -63,7 +63,7 @@ class Spool:
             raise
         return path
 
-    def unpacked(self, path: Path, kind: FileKind, alive: Callable[[int], None]) -> Unpacked:
+    def unpack(self, path: Path, kind: FileKind, alive: Callable[[int], None]) -> Unpacked:
         """Unpacks once; later calls for the same file find it done. Raises Refused, or OSError."""
         folder, done = self._places(path)
         if not done.exists():
@@ -72,20 +72,22 @@ class Spool:
             work = Unpacking(path, folder, alive, self._least_free_bytes)
             try:
                 work.run(kind)
-            except (Refused, OSError):
+            except (UnpackingRefused, OSError):
                 shutil.rmtree(folder, ignore_errors=True)
                 raise
             draft = done.with_suffix(".draft")
-            told = {"bytes": work.unpacked_bytes, "is_archive": work.is_archive, "problems": work.problems}
-            draft.write_text(json.dumps(told))
+            saved = {"bytes": work.unpacked_bytes, "is_archive": work.is_archive, "problems": work.problems}
+            draft.write_text(json.dumps(saved))
             draft.replace(done)
         with suppress(OSError):
             os.utime(done)
             os.utime(folder)
-        told = json.loads(done.read_text())
-        return Unpacked(folder, told["bytes"], told["is_archive"], tuple((name, reason) for name, reason in told["problems"]))
+        saved = json.loads(done.read_text())
+        return Unpacked(
+            folder, saved["bytes"], saved["is_archive"], tuple((name, reason) for name, reason in saved["problems"])
+        )
 
-    def forget(self, path: Path) -> None:
+    def remove_unpacked(self, path: Path) -> None:
         """The archive was read to its end."""
         with suppress(OSError):
             folder, done = self._places(path)

@@ -10,27 +10,27 @@ from itertools import groupby
 from pathlib import Path
 
 from connectors.files.names import folder_of, maildir_folder, shown, stem
-from connectors.files.opened import OpenFile
+from connectors.files.open_file import OpenFile
 from connectors.files.single import maildir_unique
 
 _MAILDIR = frozenset({"cur", "new", "tmp"})
 
 
 @dataclass(frozen=True, slots=True)
-class Directory:
+class FileDirectory:
     path: Path
     place: str
-    """What it is called in the sync state: its path, or where it lies in an archive."""
+    """What it is called in the sync state: its path, or its path in an archive."""
     parts: tuple[str, ...] = ()
     """Below the root, as text."""
     root: str = ""
     """The name of the root."""
     identity: str = ""
-    """Another one, and the folder is read anew."""
+    """If it changes, the folder is read again."""
     top: str | None = None
     """The top folder, if it is decided already."""
     depth: int = 0
-    """In how many archives it lies."""
+    """How many archives it is nested in."""
     only: tuple[str, ...] | None = None
     """Files of a folder that were named one by one."""
     is_maildir: bool = False
@@ -44,7 +44,7 @@ class Directory:
         return folder_of((*self.parts, shown(name)), self.root)
 
     def key_path(self, name: str) -> str:
-        """What stands in keys: below the root; of a Maildir without what changes with the flags."""
+        """The path in keys: below the root; in a Maildir without what changes with the flags."""
         last = shown(maildir_unique(name.partition("/")[2]) if self.is_maildir and "/" in name else name)
         return "/".join((*self.parts, last))
 
@@ -56,19 +56,19 @@ class Directory:
         """Of its files, sorted. Raises OSError."""
         if self.only is not None:
             return sorted(self.only, key=shown)
-        names = _listed(self.path)[1]
+        names = _list_entries(self.path)[1]
         if self.is_maildir:
             subs = [sub for sub in _MAILDIR if (self.path / sub).is_dir()]
-            names += [f"{sub}/{name}" for sub in subs for name in _listed(self.path / sub)[1]]
+            names += [f"{sub}/{name}" for sub in subs for name in _list_entries(self.path / sub)[1]]
         return sorted(names, key=shown)
 
-    def below(self) -> Iterator[Directory]:
+    def below(self) -> Iterator[FileDirectory]:
         """Itself, then everything below. Of a folder that can't be listed, `names` says why. Links are not followed."""
         if self.only is not None:
             yield self
             return
         try:
-            folders = sorted(_listed(self.path)[0])
+            folders = sorted(_list_entries(self.path)[0])
         except OSError:
             folders = []
         is_maildir = "cur" in folders and ("new" in folders or "tmp" in folders)
@@ -77,7 +77,7 @@ class Directory:
             if not (is_maildir and name in _MAILDIR):
                 yield from self._child(name).below()
 
-    def _child(self, name: str) -> Directory:
+    def _child(self, name: str) -> FileDirectory:
         text = shown(name)
         path = self.path / name
         return replace(
@@ -89,10 +89,10 @@ class Directory:
             top=self.top or text,
         )
 
-    def inside(self, name: str, unpacked: Path, fingerprint: str, *, is_archive: bool) -> Directory:
+    def inside(self, name: str, unpacked: Path, fingerprint: str, *, is_archive: bool) -> FileDirectory:
         """An unpacked file as a folder. A single compressed file, or an archive that is a root, adds nothing to the path."""
         adds = is_archive and self.only is None
-        return Directory(
+        return FileDirectory(
             path=unpacked,
             place=f"{self.place}/{shown(name)}" if self.only is None else f"{shown(str(self.path))}/{shown(name)}/",
             parts=(*self.parts, shown(name)) if adds else self.parts,
@@ -103,16 +103,18 @@ class Directory:
         )
 
 
-def roots_of(paths: Sequence[Path]) -> Iterator[Directory]:
-    """Folders as they are; files that were named one by one and lie in one folder, together."""
+def roots_of(paths: Sequence[Path]) -> Iterator[FileDirectory]:
+    """Folders as they are; files of one folder that were named one by one, together."""
     for (is_folder, parent), group in groupby(paths, key=lambda path: (path.is_dir(), path.parent)):
         if is_folder:
             for path in group:
-                yield Directory(path, shown(str(path)), root=shown(path.name or "root"), identity=identity_of(path))
+                yield FileDirectory(path, shown(str(path)), root=shown(path.name or "root"), identity=identity_of(path))
         else:
             names = tuple(dict.fromkeys(path.name for path in group))
             digest = hashlib.sha256("/".join(map(shown, names)).encode()).hexdigest()[:12]
-            yield Directory(parent, f"{shown(str(parent))}/:{digest}", root=shown(parent.name), identity="files", only=names)
+            yield FileDirectory(
+                parent, f"{shown(str(parent))}/:{digest}", root=shown(parent.name), identity="files", only=names
+            )
 
 
 def identity_of(path: Path) -> str:
@@ -122,7 +124,7 @@ def identity_of(path: Path) -> str:
         return "?"
 
 
-def _listed(path: Path) -> tuple[list[str], list[str]]:
+def _list_entries(path: Path) -> tuple[list[str], list[str]]:
     """Folders and everything else."""
     folders: list[str] = []
     files: list[str] = []

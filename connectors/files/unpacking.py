@@ -20,15 +20,15 @@ import zstandard
 from connectors.files.detect import FileKind
 from connectors.files.names import shown, stem
 
-MOST_FILES = 2_000_000
-MOST_RATIO = 200
-ALWAYS_BYTES = 1 << 30
+FILES_LIMIT = 2_000_000
+RATIO_LIMIT = 200
+HARMLESS_BYTES = 1 << 30
 """Up to here nothing is taken for a bomb."""
 _PIECE_BYTES = 1 << 20
 _BITE = 512
-_LOOK_BYTES = 16 << 20
+_CHECK_EVERY_BYTES = 16 << 20
 _NAME_BYTES = 200
-_DEEPEST = 40
+_PARTS_LIMIT = 40
 _OFFICE = ("[Content_Types].xml", "mimetype", "META-INF/MANIFEST.MF")
 
 
@@ -36,11 +36,11 @@ class Readable(Protocol):
     def read(self, size: int = -1, /) -> bytes: ...
 
 
-class Refused(Exception):
+class UnpackingRefused(Exception):
     """What is in it is not unpacked, and why."""
 
 
-class NotMail(Refused):
+class NotMail(UnpackingRefused):
     """It is an archive, and holds something else."""
 
 
@@ -61,13 +61,13 @@ class Unpacking:
     unpacked_bytes: int = 0
     _files: int = 0
     _limit: int = 0
-    _look_at: int = 0
+    _check_at: int = 0
     _numbers: dict[tuple[str, ...], int] = field(default_factory=dict)
     """For names that were there before, the number to go on with: thousands of equal ones are not counted through each time."""
 
     def run(self, kind: FileKind) -> None:
         """Raises Refused, or OSError of the source's or the target's disk. What was unpacked before stays and counts."""
-        self._limit = max(ALWAYS_BYTES, self.source.stat().st_size * MOST_RATIO)
+        self._limit = max(HARMLESS_BYTES, self.source.stat().st_size * RATIO_LIMIT)
         if kind is FileKind.ZIP:
             self._zip()
         elif kind is FileKind.TAR:
@@ -79,14 +79,14 @@ class Unpacking:
     def _compressed(self, kind: FileKind) -> None:
         with self.source.open("rb") as raw:
             stream = Decompressed(kind, raw)
-            head = _filled(stream, 512)
+            head = _read_fully(stream, 512)
             self.is_archive = head[257:262] == b"ustar"
             if self.is_archive:
                 self._tar(_Joined(head, stream))
             else:
-                self._copy(_Joined(head, stream), self.target / _fitted(stem_once(self.source.name)))
+                self._copy(_Joined(head, stream), self.target / _fit_name(stem_once(self.source.name)))
         if stream.error:
-            said = f"truncated or damaged {kind} file: {_said(stream.error)}; what came before it is in"
+            said = f"truncated or damaged {kind} file: {_error_text(stream.error)}; what came before it is archived"
             self.problems = [*((name, reason) for name, reason in self.problems if name), ("", said)]
 
     def _zip(self) -> None:
@@ -95,13 +95,13 @@ class Unpacking:
                 entries = archive.infolist()
                 if any(entry.filename in _OFFICE for entry in entries[:3]):
                     raise NotMail("an Office document or a program")
-                if len(entries) > MOST_FILES:
-                    raise Refused(_MANY)
+                if len(entries) > FILES_LIMIT:
+                    raise UnpackingRefused(_MANY)
                 for entry in entries:
                     if not entry.is_dir():
                         self._zip_entry(archive, entry)
         except (zipfile.BadZipFile, NotImplementedError, ValueError, EOFError) as error:
-            raise Refused(f"a truncated or damaged zip file ({_said(error)})") from error
+            raise UnpackingRefused(f"a truncated or damaged zip file ({_error_text(error)})") from error
 
     def _zip_entry(self, archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> None:
         name = _zip_name(entry)
@@ -115,7 +115,7 @@ class Unpacking:
             with archive.open(entry) as stream:
                 self._copy(stream, self._place(name))
         except (*_BROKEN, NotImplementedError) as error:
-            self.problems.append((shown(name), f"damaged in the archive: {_said(error)}"))
+            self.problems.append((shown(name), f"damaged in the archive: {_error_text(error)}"))
 
     def _tar(self, raw: Readable) -> None:
         try:
@@ -127,33 +127,33 @@ class Unpacking:
                     if stream is None:
                         self.problems.append((shown(entry.name), "a link or a device, which is not unpacked"))
                     else:
-                        self._copy(stream, self._place(_redecoded(entry.name)))
+                        self._copy(stream, self._place(_decode_again(entry.name)))
                     cast(Any, archive).members = []  # it would remember them all
         except tarfile.TarError as error:
-            self.problems.append(("", f"truncated or damaged tar file: {_said(error)}; what came before it is in"))
+            self.problems.append(("", f"truncated or damaged tar file: {_error_text(error)}; what came before it is archived"))
 
     def _copy(self, stream: Readable, target: Path) -> None:
         """Whatever the archive says about sizes, only what comes out counts."""
         self._files += 1
-        if self._files > MOST_FILES:
-            raise Refused(_MANY)
+        if self._files > FILES_LIMIT:
+            raise UnpackingRefused(_MANY)
         target.parent.mkdir(parents=True, exist_ok=True)
         with target.open("xb") as file:
             while piece := stream.read(_PIECE_BYTES):
                 self.unpacked_bytes += len(piece)
                 if self.unpacked_bytes > self._limit:
-                    raise Refused(f"it unpacks to more than {MOST_RATIO} times its size: refused as a bomb")
-                if self.unpacked_bytes >= self._look_at:
-                    self._look_at = self.unpacked_bytes + _LOOK_BYTES
+                    raise UnpackingRefused(f"it unpacks to more than {RATIO_LIMIT} times its size: refused as a bomb")
+                if self.unpacked_bytes >= self._check_at:
+                    self._check_at = self.unpacked_bytes + _CHECK_EVERY_BYTES
                     self.alive(self.unpacked_bytes)
                     if shutil.disk_usage(self.target).free < self.least_free_bytes:
-                        raise Refused("there is not enough room on the disk to unpack it")
+                        raise UnpackingRefused("there is not enough room on the disk to unpack it")
                 file.write(piece)
 
     def _place(self, name: str) -> Path:
         """Below the target, whatever the name says; of two files with one name the second gets another."""
-        parts = [_fitted(part) for part in name.replace("\\", "/").split("/") if part not in ("", ".", "..")]
-        parts = parts[-_DEEPEST:] or ["file"]
+        parts = [_fit_name(part) for part in name.replace("\\", "/").split("/") if part not in ("", ".", "..")]
+        parts = parts[-_PARTS_LIMIT:] or ["file"]
         number = max(self._numbers.get(tuple(parts[:count]), 1) for count in range(1, len(parts) + 1))
         while blocked := self._blocked(target := self._numbered(parts, number)):
             number += 1
@@ -170,11 +170,11 @@ class Unpacking:
         return count or (len(parents) if target.exists() else 0)
 
 
-_MANY = f"it holds more than {MOST_FILES:,} files"
+_MANY = f"it holds more than {FILES_LIMIT:,} files"
 _BROKEN = (EOFError, zlib.error, lzma.LZMAError, zstandard.ZstdError, zipfile.BadZipFile, ValueError)
 
 
-def _said(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return str(error)[:200] or type(error).__name__
 
 
@@ -198,7 +198,7 @@ class _Joined:
         return self._rest.read(size)
 
 
-def _filled(stream: Readable, size: int) -> bytes:
+def _read_fully(stream: Readable, size: int) -> bytes:
     data = b""
     while len(data) < size and (piece := stream.read(size - len(data))):
         data += piece
@@ -251,7 +251,7 @@ class Decompressed:
             yield b"".join(pieces)
 
     def _bites(self) -> Iterator[bytes]:
-        """A few bytes may stand for megabytes, so few are decoded at once. Members follow each other, zeros may fill up."""
+        """A few bytes may decode to megabytes, so few are decoded at once. Members follow each other; zeros may pad them."""
         decoder, is_whole = _DECODERS[self._kind](), True
         while buffer := self._raw.read(64 << 10):
             for start in range(0, len(buffer), _BITE):
@@ -280,14 +280,14 @@ def _zip_name(entry: zipfile.ZipInfo) -> str:
         raw = entry.filename.encode("cp437")
     except UnicodeEncodeError:
         return entry.filename
-    return _decoded(raw, "cp437")
+    return _decode_name(raw, "cp437")
 
 
-def _redecoded(name: str) -> str:
-    return _decoded(os.fsencode(name), "cp1252") if any("\udc80" <= char <= "\udcff" for char in name) else name
+def _decode_again(name: str) -> str:
+    return _decode_name(os.fsencode(name), "cp1252") if any("\udc80" <= char <= "\udcff" for char in name) else name
 
 
-def _decoded(raw: bytes, western: str) -> str:
+def _decode_name(raw: bytes, western: str) -> str:
     """A name of unknown encoding: UTF-8 if it can be, Japanese or Chinese if most of it is beyond ASCII, else a western one."""
     is_eastern = sum(byte > 127 for byte in raw) * 3 > len(raw)
     for encoding in ("utf-8", "cp932", "gb18030") if is_eastern else ("utf-8",):
@@ -300,7 +300,7 @@ def _decoded(raw: bytes, western: str) -> str:
     return raw.decode(western, "replace")
 
 
-def _fitted(part: str) -> str:
+def _fit_name(part: str) -> str:
     """As a file system can hold it; a long name by its beginning and its hash."""
     raw = "".join(char if char.isprintable() else "_" for char in shown(part)).encode("utf-8", "replace")
     if len(raw) <= _NAME_BYTES:

@@ -1,4 +1,4 @@
-"""Google: a whole Workspace by a service account with domain-wide delegation, or one Gmail account by its owner's sign-in."""
+"""Google: a whole Workspace through a service account with domain-wide delegation, or one Gmail account by sign-in."""
 
 from connectors.google.connector import GmailConnector, WorkspaceConnector
 from connectors.google.settings import GmailSecrets, GmailSettings, WorkspaceSecrets, WorkspaceSettings

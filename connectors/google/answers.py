@@ -1,4 +1,4 @@
-"""What Google's errors mean: pure functions from an answer to what to do about it."""
+"""Interprets Google's error responses. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
+
+from connectors.http import http_date, retry_after
 
 _RATE_REASONS = ("rateLimitExceeded", "userRateLimitExceeded", "quotaExceeded", "dailyLimitExceeded", "RATE_LIMIT_EXCEEDED")
 _DISABLED_REASONS = ("accessNotConfigured", "SERVICE_DISABLED")
@@ -18,12 +19,12 @@ _RETRY_AFTER = re.compile(r"Retry after (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """An answer that is not what was asked for."""
+    """An error response."""
 
     status: int
     reasons: frozenset[str]
     said: str
-    """Google's own sentence, one line."""
+    """Google's own message, in one line."""
     retry_after_seconds: float | None
 
     @property
@@ -32,7 +33,7 @@ class Refusal:
 
     @property
     def is_about_project(self) -> bool:
-        """The quota of the whole project, not that of one user."""
+        """The quota of the whole project is exhausted, not that of one user."""
         if "userRateLimitExceeded" in self.reasons or "user" in self.said.lower():
             return False
         return self.status == 403 or "PerProject" in self.said or "dailyLimitExceeded" in self.reasons
@@ -43,7 +44,7 @@ class Refusal:
 
 
 def read_refusal(status: int, headers: Mapping[str, str], body: bytes) -> Refusal:
-    """`headers` by their names in small letters."""
+    """`headers` by lowercase name."""
     reasons, said = set(), ""
     try:
         error = json.loads(body)["error"]
@@ -56,23 +57,10 @@ def read_refusal(status: int, headers: Mapping[str, str], body: bytes) -> Refusa
 
 
 def _pause(headers: Mapping[str, str], said: str, reasons: set[str]) -> float | None:
-    """By the server's own clock, where it names a time."""
-    given = headers.get("retry-after", "").strip()
-    if given.isdigit():
-        return float(given)
-    now = _date(headers.get("date", "")) or datetime.now(UTC)
-    until = _date(given)
+    """The requested pause; a point in time is measured against the server's own clock."""
+    pause = retry_after(headers.get("retry-after", ""), headers.get("date", ""), None)
     found = _RETRY_AFTER.search(said)
-    if until is None and found:
-        until = datetime.fromisoformat(found[1].replace("Z", "+00:00"))
-    if until is not None:
-        return max(1.0, (until - now).total_seconds())
-    return _DAILY_SECONDS if "dailyLimitExceeded" in reasons else None
-
-
-def _date(text: str) -> datetime | None:
-    try:
-        found = parsedate_to_datetime(text)
-    except ValueError:
-        return None
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
+    if pause is None and found:
+        now = http_date(headers.get("date", "")) or datetime.now(UTC)
+        pause = max(1.0, (datetime.fromisoformat(found[1].replace("Z", "+00:00")) - now).total_seconds())
+    return _DAILY_SECONDS if pause is None and "dailyLimitExceeded" in reasons else pause

@@ -1,4 +1,4 @@
-"""One caller's requests to a Google API: within the quotas, with a fresh token, and with every refusal understood."""
+"""One caller's requests to a Google API: within the quotas, with a valid token, and with errors translated."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from urllib.parse import urlencode
 from connectors.base import Context, Quota
 from connectors.errors import AuthFailed, ConnectorError, Throttled, Unavailable
 from connectors.google.answers import Refusal, read_refusal
-from connectors.google.http import Answer, Line
-from connectors.google.tokens import Tokens
+from connectors.google.http import GoogleHttpClient, HttpResponse
+from connectors.google.tokens import GoogleTokens
 
 _TRIES = (0.3, 1.0)
-"""Pauses after an answer 5xx; Google recommends to repeat these."""
+"""Pauses after a 5xx response; Google recommends retrying these."""
 
 
 T = TypeVar("T")
 
 
-class Refused(Exception):
-    """The server understood and said no; what that means depends on what was asked."""
+class GoogleRefused(Exception):
+    """The server rejected the request; what that means depends on the request."""
 
     def __init__(self, refusal: Refusal) -> None:
         super().__init__(refusal.said)
@@ -31,39 +31,39 @@ class Refused(Exception):
 
 
 class ServerTrouble(Unavailable):
-    """5xx, again and again."""
+    """Repeated 5xx responses."""
 
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """May be used by several threads."""
+    """Thread-safe."""
 
-    line: Line
-    tokens: Tokens
+    line: GoogleHttpClient
+    tokens: GoogleTokens
     context: Context
     base: str
     name: str
-    """For people: `Gmail API`."""
+    """Shown to users: `Gmail API`."""
     quotas: Sequence[Quota]
-    """The one user's first, then the whole project's."""
+    """The user's quota first, then the project's."""
 
     def get(self, path: str, parameters: Mapping[str, Any], cost: float) -> dict[str, Any]:
         self.context.wait_for_turn(cost, self.quotas)
-        body = self.retried(lambda: self._body(path, parameters))
+        body = self.retry(lambda: self._body(path, parameters))
         try:
             found = json.loads(body)
         except ValueError:
             found = None
         if not isinstance(found, dict):
-            raise Unavailable(f"the {self.name} gives no sensible answer")
+            raise Unavailable(f"the {self.name} returned an invalid response")
         return found
 
     def _body(self, path: str, parameters: Mapping[str, Any]) -> bytes:
-        with self.opened(path, parameters) as answer:
+        with self.stream(path, parameters) as answer:
             return answer.read()
 
-    def retried(self, ask: Callable[[], T]) -> T:
-        """A connection that breaks is no reason to give up at once."""
+    def retry(self, ask: Callable[[], T]) -> T:
+        """Retries after a broken connection before giving up."""
         try:
             return ask()
         except ServerTrouble:
@@ -73,14 +73,14 @@ class Api:
             return ask()
 
     @contextlib.contextmanager
-    def opened(self, path: str, parameters: Mapping[str, Any]) -> Iterator[Answer]:
-        """A good answer, to be read inside. Its turn was taken by the caller."""
+    def stream(self, path: str, parameters: Mapping[str, Any]) -> Iterator[HttpResponse]:
+        """A successful response, to be read inside the block. The caller has already taken its turn."""
         url = f"{self.base}{path}?{urlencode(parameters, doseq=True)}"
         pauses = iter(_TRIES)
         refreshed = False
         while True:
             token = self.tokens.get(self.line)
-            with self.line.ask(url, {"Authorization": f"Bearer {token}"}) as answer:
+            with self.line.request(url, {"Authorization": f"Bearer {token}"}) as answer:
                 if answer.status == 200:
                     yield answer
                     return
@@ -94,7 +94,7 @@ class Api:
                 raise self._error(refusal)
             self.line.pause(pause)
 
-    def _error(self, refusal: Refusal) -> ConnectorError | Refused:
+    def _error(self, refusal: Refusal) -> ConnectorError | GoogleRefused:
         if refusal.is_rate_limit:
             quota = self.quotas[-1 if refusal.is_about_project else 0]
             seconds = self.context.back_off(quota, refusal.retry_after_seconds)
@@ -102,9 +102,9 @@ class Api:
         if refusal.status >= 500:
             if refusal.retry_after_seconds is not None:
                 return Throttled(f"the {self.name} asks for a pause: {refusal.said}", refusal.retry_after_seconds)
-            return ServerTrouble(f"the {self.name} answers {refusal.status}: {refusal.said}")
+            return ServerTrouble(f"the {self.name} responded with HTTP {refusal.status}: {refusal.said}")
         if refusal.api_is_disabled:
             return AuthFailed(f"the {self.name} is not enabled in the project: {refusal.said}")
         if refusal.status == 401:
-            return AuthFailed(f"the {self.name} refuses a new access token: {refusal.said}")
-        return Refused(refusal)
+            return AuthFailed(f"the {self.name} rejected a new access token: {refusal.said}")
+        return GoogleRefused(refusal)

@@ -1,4 +1,4 @@
-"""What `history.list` tells, folded into what has to be done. Pure."""
+"""Folds the records of `history.list` into what has to be done. Pure."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 @dataclass(slots=True)
 class News:
     seen: dict[str, tuple[str, ...] | None] = field(default_factory=dict)
-    """Messages that came or whose labels changed, with their labels as they are now; None where the server does not say."""
+    """New messages and those with changed labels, with their current labels; None if the server does not report them."""
     gone: dict[str, None] = field(default_factory=dict)
 
 
 def fold(records: Iterable[Mapping[str, Any]]) -> News:
-    """The records come in the order in which things happened; what happened last counts."""
+    """The records are in chronological order; the last event of a message counts."""
     news = News()
     for record in records:
         for kind in ("messagesAdded", "labelsAdded", "labelsRemoved"):
@@ -23,7 +23,7 @@ def fold(records: Iterable[Mapping[str, Any]]) -> News:
                 message = item.get("message") or {}
                 if message.get("id"):
                     news.gone.pop(message["id"], None)
-                    news.seen.pop(message["id"], None)  # its place is that of the last change
+                    news.seen.pop(message["id"], None)  # moves it to the position of its last change
                     labels = message.get("labelIds")
                     news.seen[message["id"]] = tuple(labels) if isinstance(labels, list) else None
         for item in record.get("messagesDeleted") or ():

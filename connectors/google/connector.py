@@ -1,4 +1,4 @@
-"""Google as the engine sees it."""
+"""The connectors of both Google kinds."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from collections.abc import Collection, Iterator, Mapping
 
 from connectors.base import Batch, Context, Json, Known, MailboxRef, Quota
 from connectors.errors import AuthFailed
-from connectors.google.api import Api, Refused
-from connectors.google.directory import Directory
-from connectors.google.downloads import Downloads
-from connectors.google.fetching import Mailbox
-from connectors.google.http import Line
-from connectors.google.raw import Spool
+from connectors.google.api import Api, GoogleRefused
+from connectors.google.directory import WorkspaceDirectory
+from connectors.google.downloads import GoogleDownloads
+from connectors.google.fetching import GoogleMailboxFetch
+from connectors.google.http import GoogleHttpClient
 from connectors.google.settings import (
     GmailSecrets,
     GmailSettings,
@@ -26,25 +25,26 @@ from connectors.google.tokens import (
     MEMBERS_SCOPE,
     USERS_SCOPE,
     DelegatedTokens,
+    GoogleTokens,
     RefreshedTokens,
-    Tokens,
 )
 from connectors.selection import mailbox_rule
+from connectors.spool import Spool
 
 _DIRECTORY_PER_MINUTE = 2400
 
 
 class _GoogleConnector(ABC):
-    """What both kinds do with a mailbox."""
+    """What both kinds have in common."""
 
     def __init__(self, settings: GoogleSettings, project: str, context: Context) -> None:
         self._google, self._project, self._context = settings, project, context
-        self._line = Line()
-        self._spool = Spool()
-        self._downloads: list[Downloads] = []
+        self._line = GoogleHttpClient()
+        self._spool = Spool("google")
+        self._downloads: list[GoogleDownloads] = []
 
     @abstractmethod
-    def _tokens(self, address: str) -> Tokens: ...
+    def _tokens(self, address: str) -> GoogleTokens: ...
 
     def fetch(self, box: MailboxRef, state: Mapping[str, Json], known: Known) -> Iterator[Batch]:
         self._line.ensure_open()
@@ -52,7 +52,7 @@ class _GoogleConnector(ABC):
 
     def refetch(self, box: MailboxRef, keys: Collection[str]) -> Iterator[Batch]:
         self._line.ensure_open()
-        yield from self._mailbox(box.address).again(keys)
+        yield from self._mailbox(box.address).refetch(keys)
 
     def close(self) -> None:
         self._line.close()
@@ -60,11 +60,11 @@ class _GoogleConnector(ABC):
             downloads.close()
         self._spool.close()
 
-    def _mailbox(self, address: str) -> Mailbox:
+    def _mailbox(self, address: str) -> GoogleMailboxFetch:
         api = self._gmail(address)
-        downloads = Downloads(api, self._spool, self._google.units_per_message, self._google.parallel)
+        downloads = GoogleDownloads(api, self._spool, self._google.units_per_message, self._google.parallel)
         self._downloads.append(downloads)
-        return Mailbox(address, api, self._google, downloads)
+        return GoogleMailboxFetch(address, api, self._google, downloads)
 
     def _gmail(self, address: str) -> Api:
         quotas = (
@@ -76,12 +76,12 @@ class _GoogleConnector(ABC):
     def _check_mailbox(self, address: str) -> None:
         try:
             self._gmail(address).get("/gmail/v1/users/me/profile", {}, 1)
-        except Refused as refused:
-            raise AuthFailed(f"Gmail gives no access to {address}: {refused}") from refused
+        except GoogleRefused as refused:
+            raise AuthFailed(f"Gmail denies access to {address}: {refused}") from refused
 
 
 class WorkspaceConnector(_GoogleConnector):
-    """All users of a Workspace, in whose names a service account reads."""
+    """All users of a Workspace, read by a service account on their behalf."""
 
     def __init__(self, settings: WorkspaceSettings, secrets: WorkspaceSecrets, context: Context) -> None:
         self._key = read_key(secrets.key.get_secret_value())
@@ -89,7 +89,7 @@ class WorkspaceConnector(_GoogleConnector):
         super().__init__(settings, self._key["project_id"], context)
 
     def check(self) -> None:
-        """Step by step, so that the first one that is missing is named."""
+        """Step by step, so that the error names the first missing one."""
         directory = self._directory()
         box = next(directory.mailboxes(), None)
         self._check_mailbox(box.address if box else self._settings.admin)
@@ -98,20 +98,20 @@ class WorkspaceConnector(_GoogleConnector):
         self._line.ensure_open()
         yield from self._directory().mailboxes()
 
-    def _directory(self) -> Directory:
+    def _directory(self) -> WorkspaceDirectory:
         needs_groups = self._settings.groups_in or self._settings.groups_out
         scopes = (USERS_SCOPE, MEMBERS_SCOPE) if needs_groups else (USERS_SCOPE,)
         tokens = DelegatedTokens(self._key, self._settings.admin, scopes)
         quota = Quota(f"google-directory:{self._project}", _DIRECTORY_PER_MINUTE)
         api = Api(self._line, tokens, self._context, self._settings.directory_url, "Admin SDK API", (quota,))
-        return Directory(api, self._settings)
+        return WorkspaceDirectory(api, self._settings)
 
-    def _tokens(self, address: str) -> Tokens:
+    def _tokens(self, address: str) -> GoogleTokens:
         return DelegatedTokens(self._key, address, (GMAIL_SCOPE,))
 
 
 class GmailConnector(_GoogleConnector):
-    """One account, whose owner has signed in."""
+    """One account whose owner has signed in."""
 
     def __init__(self, settings: GmailSettings, secrets: GmailSecrets, context: Context) -> None:
         self._settings = settings
@@ -128,10 +128,10 @@ class GmailConnector(_GoogleConnector):
         self._line.ensure_open()
         answer = self._profile()
         if answer.lower() != self._settings.address.lower():
-            raise AuthFailed(f"the one who signed in is {answer}, not {self._settings.address}")
+            raise AuthFailed(f"the account that signed in is {answer}, not {self._settings.address}")
 
     def mailboxes(self) -> Iterator[MailboxRef]:
-        """A sign-in that was revoked is found here, so that the source asks for a new one instead of failing each time."""
+        """Detects a revoked sign-in, so that the source asks for a new one instead of failing each time."""
         self._line.ensure_open()
         self._own.get(self._line)
         if mailbox_rule(self._settings, self._settings.address) is None:
@@ -149,11 +149,11 @@ class GmailConnector(_GoogleConnector):
         if box.address.lower() != self._settings.address.lower():
             raise AuthFailed(f"{box.address} is not the account of this source")
 
-    def _tokens(self, address: str) -> Tokens:
+    def _tokens(self, address: str) -> GoogleTokens:
         return self._own
 
     def _profile(self) -> str:
         try:
             return str(self._gmail(self._settings.address).get("/gmail/v1/users/me/profile", {}, 1).get("emailAddress", ""))
-        except Refused as refused:
-            raise AuthFailed(f"Gmail gives no access to {self._settings.address}: {refused}") from refused
+        except GoogleRefused as refused:
+            raise AuthFailed(f"Gmail denies access to {self._settings.address}: {refused}") from refused

@@ -1,4 +1,4 @@
-"""The users of a Workspace, by the Directory API."""
+"""The users of a Workspace, from the Directory API."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from connectors.base import MailboxRef
 from connectors.errors import AuthFailed
-from connectors.google.api import Api, Refused
+from connectors.google.api import Api, GoogleRefused
 from connectors.google.settings import WorkspaceSettings
 from connectors.selection import mailbox_rule
 
@@ -16,12 +16,12 @@ _USERS = "/admin/directory/v1/users"
 _FIELDS = "nextPageToken,users(id,primaryEmail,name/fullName,suspended,archived,isMailboxSetup,orgUnitPath)"
 
 
-class Directory:
+class WorkspaceDirectory:
     def __init__(self, api: Api, settings: WorkspaceSettings) -> None:
         self._api, self._settings = api, settings
 
     def mailboxes(self) -> Iterator[MailboxRef]:
-        """All wanted ones, page by page."""
+        """All selected mailboxes, page by page."""
         wanted = self._members(self._settings.groups_in) if self._settings.groups_in else None
         unwanted = self._members(self._settings.groups_out)
         for user in self.users():
@@ -33,7 +33,7 @@ class Directory:
                 yield MailboxRef(address, name.get("fullName") or None, user.get("id"))
 
     def rule(self, user: dict[str, Any]) -> str | None:
-        """The rule that leaves this user out, groups apart."""
+        """The rule that excludes this user, apart from groups."""
         settings = self._settings
         if user.get("suspended") and not settings.include_suspended and not user.get("archived"):
             return "include_suspended: no"
@@ -52,9 +52,9 @@ class Directory:
         parameters = {"customer": self._settings.customer, "maxResults": page_size, "orderBy": "email", "fields": _FIELDS}
         try:
             yield from self._pages(_USERS, parameters, "users", most_pages)
-        except Refused as refused:
+        except GoogleRefused as refused:
             raise AuthFailed(
-                f"{self._settings.admin} may not list the users: it has to be an administrator with the right"
+                f"{self._settings.admin} may not list the users: it must be an administrator with the privilege"
                 f" `Users > Read` (Google says: {refused})"
             ) from refused
 
@@ -65,9 +65,9 @@ class Directory:
             parameters = {"includeDerivedMembership": "true", "maxResults": 200, "fields": "nextPageToken,members(email)"}
             try:
                 found |= {str(member.get("email", "")).lower() for member in self._pages(path, parameters, "members")}
-            except Refused as refused:
-                why = "there is no such group" if refused.refusal.status == 404 else str(refused)
-                raise AuthFailed(f"the members of the group {group} can't be listed: {why}") from refused
+            except GoogleRefused as refused:
+                reason = "there is no such group" if refused.refusal.status == 404 else str(refused)
+                raise AuthFailed(f"the members of the group {group} can't be listed: {reason}") from refused
         return found
 
     def _pages(

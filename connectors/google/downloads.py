@@ -1,4 +1,4 @@
-"""Messages of one mailbox, several at once, in the order in which they were asked for."""
+"""Downloads messages of one mailbox, several at once, in the requested order."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from connectors.errors import AuthFailed, ConnectorError, Throttled, Unavailable
-from connectors.google.api import Api, Refused, ServerTrouble
-from connectors.google.raw import Damaged, Downloaded, Spool, read_message
+from connectors.google.api import Api, GoogleRefused, ServerTrouble
+from connectors.google.raw import DamagedResponse, Downloaded, read_message
+from connectors.spool import Spool
 
 _FIELDS = "id,labelIds,internalDate,raw"
 _WINDOW = 2
-"""So many times `parallel` are under way or wait to be taken, each with a megabyte in memory at most."""
+"""How many times `parallel` downloads are running or finished, each with at most a megabyte in memory."""
 _TROUBLES_IN_A_ROW = 5
 
 
 class Missing(NamedTuple):
-    """No message, and why."""
+    """Why there is no message."""
 
     is_not_found: bool
     reason: str
@@ -28,7 +29,7 @@ class Missing(NamedTuple):
 Outcome = Downloaded | Missing
 
 
-class Downloads:
+class GoogleDownloads:
     def __init__(self, api: Api, spool: Spool, cost: float, parallel: int) -> None:
         self._api, self._spool, self._cost, self._parallel = api, spool, cost, parallel
         self._threads = ThreadPoolExecutor(parallel, thread_name_prefix="gmail")
@@ -38,7 +39,7 @@ class Downloads:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def get(self, ids: Sequence[str]) -> Iterator[tuple[str, Outcome]]:
-        """Ends with the error that stopped it, after everything that was under way has been given."""
+        """Ends with the error that stopped it, after yielding every download that was already running."""
         left, under_way = deque(ids), deque[tuple[str, Future[Outcome]]]()
         turns, stopped_by = 0, None
         while left or under_way:
@@ -73,33 +74,33 @@ class Downloads:
             raise Unavailable("the connection was closed") from error
 
     def _one(self, key: str) -> Outcome:
-        """A message that Google can't give is a matter of this message; many in a row are a matter of Google."""
+        """One message that Google can't return is that message's problem; many in a row are Google's."""
         try:
-            found = self._api.retried(lambda: self._read(key))
+            found = self._api.retry(lambda: self._read(key))
         except ServerTrouble as error:
             self._troubles += 1
             if self._troubles >= _TROUBLES_IN_A_ROW:
                 raise
             return Missing(False, str(error))
-        except Damaged as error:
+        except DamagedResponse as error:
             return Missing(False, str(error))
-        except Refused as error:
+        except GoogleRefused as error:
             if error.refusal.status == 404:
                 return Missing(True, "not found at the source")
-            if error.refusal.status == 403:  # no matter of this message
-                raise AuthFailed(f"Gmail gives no access: {error}") from error
-            return Missing(False, f"Gmail refuses to give it: {error}")
+            if error.refusal.status == 403:  # not about this message
+                raise AuthFailed(f"Gmail denies access: {error}") from error
+            return Missing(False, f"Gmail did not return it: {error}")
         self._troubles = 0
         self._api.context.progress()
         return found
 
     def _read(self, key: str) -> Downloaded:
         path = f"/gmail/v1/users/me/messages/{quote(key, safe='')}"
-        with self._api.opened(path, {"format": "raw", "fields": _FIELDS}) as answer:
-            return read_message(self._watched(answer.chunks()), self._spool)
+        with self._api.stream(path, {"format": "raw", "fields": _FIELDS}) as answer:
+            return read_message(self._report_progress(answer.chunks()), self._spool)
 
-    def _watched(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
-        """A large message takes its time, and is not taken for hung."""
+    def _report_progress(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
+        """Reports progress, so that a large message is not considered hung."""
         for number, chunk in enumerate(chunks):
             if number % 16 == 15:
                 self._api.context.progress()

@@ -1,6 +1,6 @@
-"""HTTP with connections that outlive a connector: a throttled mailbox comes back every few seconds.
+"""HTTP with connections that outlive a connector, because a throttled mailbox reconnects every few seconds.
 
-One `Line` belongs to one connector. Closing it ends the requests that are under way on it, and nobody else's.
+One `GoogleHttpClient` belongs to one connector. Closing it ends only its own requests.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _IDLE_SECONDS = 50.0
 _IDLE_AT_MOST = 64
 _CHUNK = 256 << 10
 _BODY_AT_MOST = 32 << 20
-"""Of an answer that is read as a whole: a page of a list has some ten kilobytes."""
-_HEADERS = {"Accept-Encoding": "gzip", "User-Agent": "archiver (gzip)"}  # both are needed for a compressed answer
+"""Limit for a response that is read as a whole: a page of a list has some ten kilobytes."""
+_HEADERS = {"Accept-Encoding": "gzip", "User-Agent": "archiver (gzip)"}  # both are needed for a compressed response
 
 
 class _Way(NamedTuple):
-    """Where a connection leads, and through what."""
+    """The destination of a connection, and its proxy."""
 
     scheme: str
     host: str
@@ -41,7 +41,7 @@ class _Way(NamedTuple):
 
 
 class _Idle:
-    """Connections of this process that nobody uses at the moment."""
+    """Idle connections of this process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -76,8 +76,8 @@ _idle = _Idle()
 atexit.register(_idle.close)
 
 
-class Answer:
-    """The status and the headers; the body is read while it arrives."""
+class HttpResponse:
+    """Status and headers; the body is streamed."""
 
     def __init__(self, response: http.client.HTTPResponse) -> None:
         self._response = response
@@ -101,12 +101,12 @@ class Answer:
         for chunk in self.chunks():
             body += chunk
             if len(body) > _BODY_AT_MOST:
-                raise Unavailable("the server's answer is too long")
+                raise Unavailable("the server's response is too long")
         return bytes(body)
 
 
-class Line:
-    """May be used by several threads at once. Every trouble on the way is Unavailable."""
+class GoogleHttpClient:
+    """Thread-safe. Every network error is raised as Unavailable."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -127,21 +127,21 @@ class Line:
             raise Unavailable("the connection was closed")
 
     def pause(self, seconds: float) -> None:
-        """Ends early when the line is closed."""
+        """Ends early when the client is closed."""
         self._closed.wait(seconds)
         self.ensure_open()
 
     @contextlib.contextmanager
-    def ask(self, url: str, headers: Mapping[str, str], body: bytes | None = None) -> Iterator[Answer]:
-        """GET, or POST of a body. The connection is kept if the answer was read to its end."""
+    def request(self, url: str, headers: Mapping[str, str], body: bytes | None = None) -> Iterator[HttpResponse]:
+        """GET, or POST if there is a body. The connection is reused if the response was read to its end."""
         parts = urlsplit(url)
         way = self._way(parts)
-        with self._translated(parts):
+        with self._translate_errors(parts):
             connection, response = self._send(way, parts, {**_HEADERS, **headers}, body)
             kept = False
             try:
-                yield Answer(response)
-                is_read = response.isclosed() or response.length == 0  # (read1 does not notice its end)
+                yield HttpResponse(response)
+                is_read = response.isclosed() or response.length == 0  # (read1 does not notice the end)
                 kept = is_read and not response.will_close and not self._closed.is_set()
             finally:
                 response.close()
@@ -153,7 +153,7 @@ class Line:
                     connection.close()
 
     def _way(self, parts: SplitResult) -> _Way:
-        """Through the proxy that the environment names (HTTPS_PROXY, NO_PROXY), as it was when the line was first used."""
+        """Through the proxy of the environment (HTTPS_PROXY, NO_PROXY), as it was when the client was first used."""
         found = self._ways.get((parts.scheme, parts.netloc))
         if found is None:
             assert parts.hostname is not None, "the settings were validated"
@@ -165,7 +165,7 @@ class Line:
     def _send(
         self, way: _Way, parts: SplitResult, headers: Mapping[str, str], body: bytes | None
     ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
-        """A kept connection may have been closed by the server meanwhile: then once more, on a new one."""
+        """The server may have closed an idle connection: then the request is sent again on a new one."""
         kept = _idle.take(way)
         for connection in (kept, None) if kept is not None else (None,):
             made = connection or _connect(way)
@@ -188,12 +188,12 @@ class Line:
         raise AssertionError("unreachable")
 
     @contextlib.contextmanager
-    def _translated(self, parts: SplitResult) -> Iterator[None]:
+    def _translate_errors(self, parts: SplitResult) -> Iterator[None]:
         self.ensure_open()
         try:
             yield
         except (OSError, http.client.HTTPException, zlib.error, ValueError, AttributeError) as error:
-            self.ensure_open()  # whatever a closed socket made of it
+            self.ensure_open()  # whatever error the closed socket caused
             if isinstance(error, AttributeError):
                 raise
             said = error.strerror if isinstance(error, OSError) and error.strerror else str(error) or type(error).__name__

@@ -1,4 +1,4 @@
-"""Gmail's labels: which stand for places and flags, what they are called, and which rule leaves a message out for them."""
+"""Gmail's labels: which ones mean folders and flags, their names, and the rules that exclude messages by label."""
 
 from __future__ import annotations
 
@@ -6,13 +6,19 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from connectors.selection import Role, SourceSettings, date_rule, folder_rule
+from connectors.selection import FolderRole, SourceSettings, date_rule, folder_rule
 
 FOLDER = "All Mail"
-"""Gmail has no folders: every message lies here once, with any number of labels."""
+"""Gmail has no folders: every message is here once, with any number of labels."""
 NEW_LABEL_CHARS = 200
 
-_ROLES = {"INBOX": Role.INBOX, "SENT": Role.SENT, "DRAFT": Role.DRAFTS, "SPAM": Role.SPAM, "TRASH": Role.TRASH}
+_ROLES = {
+    "INBOX": FolderRole.INBOX,
+    "SENT": FolderRole.SENT,
+    "DRAFT": FolderRole.DRAFTS,
+    "SPAM": FolderRole.SPAM,
+    "TRASH": FolderRole.TRASH,
+}
 _NAMES = {
     "INBOX": "Inbox",
     "SENT": "Sent",
@@ -33,7 +39,7 @@ _NO_LABELS = frozenset({"UNREAD", "STARRED"})
 
 
 def user_labels(answer: Mapping[str, Any]) -> dict[str, str]:
-    """Names by id, of those that people have made."""
+    """The names of user-created labels by id."""
     found = {}
     for label in answer.get("labels") or ():
         if label.get("type") != "system" and isinstance(label.get("id"), str) and isinstance(label.get("name"), str):
@@ -46,7 +52,7 @@ def label_names(ids: Iterable[str], names: Mapping[str, str]) -> tuple[str, ...]
 
 
 def is_unknown(label_id: str, names: Mapping[str, str]) -> bool:
-    """A label that was made after the names were asked for."""
+    """A label created after the names were requested."""
     return label_id not in names and label_id not in _NAMES and label_id not in _NO_LABELS and not label_id.isupper()
 
 
@@ -57,7 +63,7 @@ def flags(ids: Iterable[str]) -> tuple[str, ...]:
 
 
 def received_at(about: Mapping[str, Any]) -> datetime | None:
-    """Gmail's internalDate: milliseconds, as a text."""
+    """Gmail's internalDate: milliseconds, as a string."""
     try:
         return datetime.fromtimestamp(int(about["internalDate"]) / 1000, UTC)
     except (KeyError, TypeError, ValueError, OverflowError, OSError):
@@ -65,7 +71,7 @@ def received_at(about: Mapping[str, Any]) -> datetime | None:
 
 
 def labels_rule(settings: SourceSettings, ids: Iterable[str], names: Mapping[str, str]) -> str | None:
-    """A message is left out if one of its labels is unwanted, or if only some are wanted and it has none of them."""
+    """A message is excluded if one of its labels is, or if only some labels are selected and it has none of them."""
     rules = [_rule(settings, one, names) for one in sorted(set(ids) - _NO_LABELS)]
     if settings.folders_in:
         missing = f"folders_in: {', '.join(settings.folders_in)}"

@@ -1,71 +1,40 @@
-"""The original bytes out of Gmail's JSON, decoded while they arrive: a message of 150 MB never lies in memory."""
+"""Decodes the original bytes from Gmail's JSON while they arrive: a message of 150 MB is never in memory."""
 
 from __future__ import annotations
 
 import binascii
 import json
 import re
-import shutil
-import tempfile
-import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from connectors.base import SPOOL_BYTES
-from connectors.errors import Unavailable
+from connectors.spool import Spool, disk_errors
 
 IN_MEMORY_BYTES = 1 << 20
-"""While it is downloaded; many are, at once."""
+"""Limit during a download, because many run at once."""
 _REST_AT_MOST = 1 << 20
-"""All that is not the message itself."""
+"""Limit of everything except the message itself."""
 _RAW = re.compile(rb'"raw"\s*:\s*"')  # inside another value, the quotes would be escaped
 _STANDARD = bytes.maketrans(b"-_", b"+/")
 
 
-class Damaged(Exception):
-    """The server's answer is not what Gmail sends."""
-
-
-class Spool:
-    """A temporary folder that is made when it is needed. The one who takes a batch removes its files; `close` the rest."""
-
-    def __init__(self) -> None:
-        self._folder: Path | None = None
-        self._lock = threading.Lock()
-        self._numbers = count()
-
-    def open(self) -> BinaryIO:
-        try:
-            with self._lock:
-                if self._folder is None:
-                    self._folder = Path(tempfile.mkdtemp(prefix="archiver-google-"))
-                return (self._folder / f"{next(self._numbers)}.eml").open("xb")
-        except OSError as error:
-            raise _full(error) from error
-
-    def close(self) -> None:
-        with self._lock:
-            if self._folder:
-                shutil.rmtree(self._folder, ignore_errors=True)
-
-
-def _full(error: OSError) -> Unavailable:
-    return Unavailable(f"a large message can't be spooled: {error.strerror}")
+class DamagedResponse(Exception):
+    """The response is not a valid Gmail message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Downloaded:
-    """A message as it came: what is said about it, and its bytes, in memory or in a file."""
+    """A downloaded message: its metadata, and its bytes in memory or in a file."""
 
     about: dict[str, Any]
     data: bytes | None
     path: Path | None
 
     def in_memory_if_small(self) -> Downloaded:
-        """As a batch wants it."""
+        """As a batch requires: only messages above SPOOL_BYTES stay in files."""
         if self.path is None or self.path.stat().st_size > SPOOL_BYTES:
             return self
         data = self.path.read_bytes()
@@ -74,7 +43,7 @@ class Downloaded:
 
 
 class _Bytes:
-    """Collects decoded bytes, in memory first."""
+    """Collects decoded bytes, first in memory, then in a file."""
 
     def __init__(self, spool: Spool) -> None:
         self._spool = spool
@@ -86,7 +55,7 @@ class _Bytes:
     def add(self, encoded: bytes) -> None:
         if self._padded:
             return
-        # Padding stands at the end only; Google may write it as an escape (\u003d).
+        # Padding occurs only at the end; Google may write it as an escape (\u003d).
         self._padded = b"=" in encoded or b"\\" in encoded
         if self._padded:
             encoded = encoded.partition(b"\\")[0].partition(b"=")[0]
@@ -112,20 +81,18 @@ class _Bytes:
         if self._file is None and len(self._memory) + len(data) > IN_MEMORY_BYTES:
             self._file = self._spool.open()
             data, self._memory = bytes(self._memory) + data, bytearray()
-        try:
-            if self._file is not None:
-                self._file.write(data)
-            else:
-                self._memory += data
-        except OSError as error:
-            raise _full(error) from error
+        if self._file is None:
+            self._memory += data
+            return
+        with disk_errors():
+            self._file.write(data)
 
 
 def _decoded(encoded: bytes) -> bytes:
     try:
         return binascii.a2b_base64(encoded.translate(_STANDARD), strict_mode=True) if encoded else b""
     except binascii.Error as error:
-        raise Damaged(f"the message is no base64: {error}") from error
+        raise DamagedResponse(f"the message is not valid base64: {error}") from error
 
 
 def read_message(chunks: Iterable[bytes], spool: Spool) -> Downloaded:
@@ -160,7 +127,7 @@ def read_message(chunks: Iterable[bytes], spool: Spool) -> Downloaded:
 
 def _limit(rest: bytearray) -> None:
     if len(rest) > _REST_AT_MOST:
-        raise Damaged("the server says too much about a message")
+        raise DamagedResponse("the server sent too much metadata about a message")
 
 
 def _about(rest: bytearray, is_complete: bool) -> dict[str, Any]:
@@ -169,6 +136,6 @@ def _about(rest: bytearray, is_complete: bool) -> dict[str, Any]:
     except ValueError:
         about = None
     if not is_complete or not isinstance(about, dict):
-        raise Damaged("the server's answer holds no message")
+        raise DamagedResponse("the server's response contains no message")
     about.pop("raw", None)
     return about

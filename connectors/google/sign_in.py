@@ -1,4 +1,4 @@
-"""The owner of a Gmail account lets us read it: OAuth for installed apps, with PKCE (RFC 8252, RFC 7636)."""
+"""Signs in the owner of a Gmail account: OAuth for installed apps, with PKCE (RFC 8252, RFC 7636)."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from collections.abc import Mapping
 from urllib.parse import urlencode
 
 from connectors.errors import AuthFailed
-from connectors.google.http import Line
+from connectors.google.http import GoogleHttpClient
 from connectors.google.settings import GmailSecrets, GmailSettings
 from connectors.google.tokens import GMAIL_SCOPE, exchange_code
 
 
 class GmailSignIn:
-    """What the browser brings back is of no use to anybody who does not hold our verifier."""
+    """The code in the redirect is useless without our verifier."""
 
     def __init__(self, settings: GmailSettings, given: GmailSecrets) -> None:
         self._settings, self._secret = settings, given.client_secret.get_secret_value()
-        self._line = Line()
+        self._line = GoogleHttpClient()
         self._verifier = secrets.token_urlsafe(64)
         self._state = secrets.token_urlsafe(24)
         self._redirect_uri = ""
 
-    def in_browser(self, redirect_uri: str) -> str:
+    def start_in_browser(self, redirect_uri: str) -> str:
         self._redirect_uri = redirect_uri
         digest = hashlib.sha256(self._verifier.encode()).digest()
         question = {
@@ -36,16 +36,16 @@ class GmailSignIn:
             "code_challenge_method": "S256",
             "state": self._state,
             "access_type": "offline",
-            "prompt": "consent",  # without it, Google gives a refresh token the first time only
+            "prompt": "consent",  # without it, Google returns a refresh token only the first time
             "login_hint": self._settings.address,
         }
         return f"{self._settings.auth_url}?{urlencode(question)}"
 
-    def answered(self, query: Mapping[str, str]) -> dict[str, str]:
+    def complete_in_browser(self, query: Mapping[str, str]) -> dict[str, str]:
         if not secrets.compare_digest(query.get("state", "").encode(), self._state.encode()):
-            raise AuthFailed("this is the answer to another sign-in; begin again")
+            raise AuthFailed("this redirect belongs to another sign-in; start again")
         if query.get("error") or not query.get("code"):
-            raise AuthFailed(f"Google gave no access: {query.get('error') or 'no code'}")
+            raise AuthFailed(f"Google did not grant access: {query.get('error') or 'no code'}")
         form = {
             "code": query["code"],
             "code_verifier": self._verifier,

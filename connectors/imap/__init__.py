@@ -1,4 +1,4 @@
-"""Mail from an IMAP server: one account, a list of them, or a whole server through a master user."""
+"""IMAP: one account, a list of accounts, or a whole server through a master user."""
 
 from connectors.imap.connector import ImapConnector
 from connectors.imap.settings import ImapSecrets, ImapSettings

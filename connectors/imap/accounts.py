@@ -1,4 +1,4 @@
-"""Whose mailboxes a source holds, and how to log in to each."""
+"""The accounts of a source, and how to log in to each."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class Account:
 
 
 def accounts(settings: ImapSettings, secrets: ImapSecrets) -> dict[str, Account]:
-    """By lower-case address, in the order in which they were given. Each once."""
+    """By lowercase address, in the given order, each once."""
     passwords = _passwords(secrets.passwords)
     found: dict[str, Account] = {}
     for user, address, name in _users(settings):
         account = Account(user, address or _address(settings, user), name or None, _password(secrets, passwords, user))
         found.setdefault(account.address.lower(), account)
     if not found:
-        raise Unavailable("there is no user in this source")
+        raise Unavailable("this source has no users")
     return found
 
 
@@ -55,7 +55,7 @@ def _text(users_file: Path | None) -> str | None:
     try:
         return users_file.read_text(encoding="utf-8-sig") if users_file else None
     except (OSError, UnicodeDecodeError) as error:
-        raise Unavailable(f"the list of users {users_file} can't be read: {_why(error)}") from error
+        raise Unavailable(f"the list of users {users_file} can't be read: {_reason(error)}") from error
 
 
 def _address(settings: ImapSettings, user: str) -> str:
@@ -67,7 +67,7 @@ def _passwords(given: SecretStr | None) -> Mapping[str, str]:
         return {}
     rows = [row for row in csv.reader(io.StringIO(given.get_secret_value())) if row]
     if any(len(row) != 2 for row in rows):
-        raise AuthFailed("the secret passwords: each line has to be user,password")
+        raise AuthFailed("the secret `passwords`: each line must be user,password")
     return {user.strip(): password for user, password in rows}
 
 
@@ -77,5 +77,5 @@ def _password(secrets: ImapSecrets, passwords: Mapping[str, str], user: str) -> 
     return secrets.password.get_secret_value() if secrets.password else None
 
 
-def _why(error: Exception) -> str:
-    return (error.strerror or "an error") if isinstance(error, OSError) else "it is no UTF-8"
+def _reason(error: Exception) -> str:
+    return (error.strerror or "an error") if isinstance(error, OSError) else "it is not UTF-8"

@@ -1,7 +1,7 @@
-"""The messages themselves: many in one FETCH, two FETCHes in flight on each connection, given in the order of their UIDs.
+"""Fetches the messages themselves: many in one FETCH, two FETCHes in flight per connection, delivered in UID order.
 
-A message that spoils the FETCH it is in (a refusal, a lost connection, no answer) makes suspects of all that did not come with
-it. Suspects are fetched alone; the one that fails alone, too, has failed, and the others go on.
+If a message breaks its FETCH (a refusal, a lost connection, no response), all messages of it that did not arrive become
+suspects. Suspects are fetched alone; one that also fails alone has failed, and the others continue.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from connectors.base import SPOOL_BYTES, Context, FailedMessage, RawMessage
+from connectors.imap.errors import Broken, CommandRefused, Dropped, throttling
 from connectors.imap.message import Meta
 from connectors.imap.parse import Value, body
-from connectors.imap.session import Session
-from connectors.imap.trouble import Broken, Dropped, Refused, throttling
+from connectors.imap.session import ImapSession
 from connectors.imap.uids import Uids
 from connectors.imap.wire import Part, Wire
 
@@ -27,27 +27,27 @@ _HELD_BYTES = 64 << 20
 _HANGS_UP = "the server closes the connection whenever this message is fetched"
 
 Got = RawMessage | FailedMessage | None
-"""None: it is not there any more."""
+"""None if the message no longer exists."""
 
 
 class Again(Exception):
-    """The folder has to be looked at again, from where we are; some messages are suspects now."""
+    """The folder has to be inspected again from the current position; some messages are suspects now."""
 
 
 @dataclass(slots=True)
 class Bodies:
-    """For one folder, as it was numbered when it was opened."""
+    """The messages of one folder, under the UIDVALIDITY it was opened with."""
 
-    session: Session
+    session: ImapSession
     context: Context
     suspects: dict[int, int]
-    """UID → 1 after it was in bad company, 2 when it was the first thing asked for on a new connection, which was lost over
-    it. Outlives connections."""
+    """UID → 1 if it was part of a failed FETCH, 2 if it was the first request on a new connection that was then lost. Survives
+    connections."""
     _received: dict[int, Part | None] = field(default_factory=dict)
     _held: int = 0
 
     def fetch(self, metas: Sequence[Meta]) -> Iterator[tuple[Meta, Got]]:
-        """One for each, in order. Raises Again or Dropped; what was given by then need not be asked for again."""
+        """Yields one result per message, in order. Raises Again or Dropped; what was yielded until then is done."""
         pays = len(metas) >= _MANY_MESSAGES or sum(meta.size for meta in metas) >= _MANY_BYTES
         wires = self.session.wires(many=pays)
         groups = deque(_groups(metas, self.suspects))
@@ -77,14 +77,14 @@ class Bodies:
     ) -> Iterator[tuple[Meta, Got]]:
         missing = deque(group)
         try:
-            for response in wire.answers(tag):
+            for response in wire.responses(tag):
                 given = body(response)
                 if given is None:
                     continue
-                self._keep(*given)
+                self._store(*given)
                 while missing and missing[0].uid in self._received:
-                    yield self._give(missing.popleft())
-        except Refused as refused:
+                    yield self._deliver(missing.popleft())
+        except CommandRefused as refused:
             yield from self._refused(refused, missing, flying)
             return
         except Dropped:
@@ -94,35 +94,35 @@ class Bodies:
             raise
         while missing:
             if missing[0].uid in self._received:
-                yield self._give(missing.popleft())
+                yield self._deliver(missing.popleft())
             elif self._is_alone(group):
                 meta = missing.popleft()
                 there = len(self.session.search(b"UID %d" % meta.uid)) > 0
-                yield meta, meta.failed("the server lists it and does not give it") if there else None
+                yield meta, meta.failed("the server lists it but does not return it") if there else None
             else:
-                self._start_again(missing, flying)
+                self._restart(missing, flying)
 
     def _refused(
-        self, refused: Refused, missing: deque[Meta], flying: deque[tuple[Wire, bytes, list[Meta]]]
+        self, refused: CommandRefused, missing: deque[Meta], flying: deque[tuple[Wire, bytes, list[Meta]]]
     ) -> Iterator[tuple[Meta, Got]]:
         pause = throttling(refused.code, refused.text)
         if pause is not None:
             raise pause from refused
         while missing and missing[0].uid in self._received:
-            yield self._give(missing.popleft())
+            yield self._deliver(missing.popleft())
         if len(missing) == 1 and self._is_alone(list(missing)):
-            yield missing[0], missing[0].failed(f"the server refuses it: {refused}")
+            yield missing[0], missing[0].failed(f"the server refused to return it: {refused}")
         elif missing:
-            self._start_again(missing, flying)
+            self._restart(missing, flying)
 
-    def _start_again(self, missing: deque[Meta], flying: deque[tuple[Wire, bytes, list[Meta]]]) -> None:
-        """What is in flight has to land first: its answers would be taken for those of the next commands."""
+    def _restart(self, missing: deque[Meta], flying: deque[tuple[Wire, bytes, list[Meta]]]) -> None:
+        """Reads the responses in flight first, because they would be mistaken for those of the next commands."""
         self._suspect(missing)
         for wire, tag, _ in flying:
             try:
-                for _ in wire.answers(tag):
+                for _ in wire.responses(tag):
                     self.context.progress()
-            except Refused:
+            except CommandRefused:
                 continue
         raise Again
 
@@ -131,25 +131,25 @@ class Bodies:
             if meta.uid not in self._received:
                 self.suspects.setdefault(meta.uid, 1)
 
-    def _keep(self, uid: int, content: Value) -> None:
+    def _store(self, uid: int, content: Value) -> None:
         part = None if isinstance(content, list) else content
         self._received[uid] = part
         self._held += len(part) if isinstance(part, bytes) else 0
         if self._held > _HELD_BYTES:
-            raise Broken("the server sends far more than it had announced, and not in order")
+            raise Broken("the server sends far more than it announced, and out of order")
 
-    def _give(self, meta: Meta) -> tuple[Meta, Got]:
+    def _deliver(self, meta: Meta) -> tuple[Meta, Got]:
         body = self._received.pop(meta.uid)
         self._held -= len(body) if isinstance(body, bytes) else 0
         if body is None or (body == b"" and meta.size > 0):
-            return meta, meta.failed(f"the server gives nothing of its {meta.size:,} bytes")
+            return meta, meta.failed(f"the server returned none of its {meta.size:,} bytes")
         self.session.received += 1
         self.context.progress(1)
         return meta, meta.message(body)
 
 
 def _groups(metas: Sequence[Meta], suspects: dict[int, int]) -> Iterator[list[Meta]]:
-    """By number and by bytes; large ones, suspects, and those of which we know no good each alone."""
+    """Groups by number and by bytes; large messages, suspects and those with known trouble are fetched alone."""
     group: list[Meta] = []
     size = 0
     for meta in metas:

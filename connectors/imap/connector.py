@@ -1,4 +1,4 @@
-"""IMAP as the engine sees it: a connector like any other."""
+"""The IMAP connector."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from contextlib import contextmanager
 from connectors.base import Batch, Context, Json, Known, MailboxRef
 from connectors.errors import AuthFailed, Unavailable
 from connectors.imap.accounts import Account, accounts
-from connectors.imap.fetching import MailboxFetch
+from connectors.imap.errors import CommandRefused, Dropped
+from connectors.imap.fetching import ImapMailboxFetch
 from connectors.imap.idle import watch
 from connectors.imap.login import connect, log_in
 from connectors.imap.oauth import Token
-from connectors.imap.refetching import Refetch
-from connectors.imap.session import Session
+from connectors.imap.refetching import ImapRefetch
+from connectors.imap.session import ImapSession
 from connectors.imap.settings import ImapSecrets, ImapSettings
-from connectors.imap.spool import Spool
-from connectors.imap.trouble import Dropped, Refused
 from connectors.imap.wire import Wire
 from connectors.selection import mailbox_rule
+from connectors.spool import Spool
 
 
 class ImapConnector:
     def __init__(self, settings: ImapSettings, secrets: ImapSecrets, context: Context) -> None:
         self._settings, self._secrets, self._context = settings, secrets, context
         self._token = Token(settings, secrets, context)
-        self._spool = Spool(context.progress)
+        self._spool = Spool("imap", context.progress)
         self._closed = threading.Event()
         self._lock = threading.Lock()
         self._wires: list[Wire] = []
         self.downloaded = 0
-        """Messages whose bytes came over the line."""
+        """Number of messages whose bytes were downloaded."""
 
     def check(self) -> None:
         """Logs in as the first user and lists the folders."""
@@ -50,15 +50,15 @@ class ImapConnector:
         self._ensure_open()
         account = self._account(box)
         with self._session(account) as session:
-            yield from MailboxFetch(account.address.lower(), session, self._settings, self._context, known).batches(state)
+            yield from ImapMailboxFetch(account.address.lower(), session, self._settings, self._context, known).batches(state)
 
     def refetch(self, box: MailboxRef, keys: Collection[str]) -> Iterator[Batch]:
         self._ensure_open()
         with self._session(self._account(box)) as session:
-            yield from Refetch(session, self._settings, self._context).batches(keys)
+            yield from ImapRefetch(session, self._settings, self._context).batches(keys)
 
     def watch(self, box: MailboxRef, on_news: Callable[[], None]) -> None:
-        """Calls when something may have come in. Returns when the server can't tell; raises when the connection is lost."""
+        """Calls `on_news` when mail may have arrived. Returns if the server has no IDLE; raises when the connection is lost."""
         self._ensure_open()
         with self._session(self._account(box)) as session:
             watch(session, self._settings, on_news)
@@ -80,23 +80,23 @@ class ImapConnector:
     def _account(self, box: MailboxRef) -> Account:
         account = self._accounts().get(box.address.lower())
         if account is None:
-            raise Unavailable(f"there is no mailbox {box.address} in this source any more")
+            raise Unavailable(f"the mailbox {box.address} is no longer part of this source")
         return account
 
     @contextmanager
-    def _session(self, account: Account) -> Iterator[Session]:
+    def _session(self, account: Account) -> Iterator[ImapSession]:
         connections = self._settings.connections or self._context.connections
-        session = Session(lambda: self._open(account), self._context, self._closed, connections)
+        session = ImapSession(lambda: self._open(account), self._context, self._closed, connections)
         try:
             yield session
-        except (Dropped, Refused) as error:
+        except (Dropped, CommandRefused) as error:
             raise Unavailable("the connection was closed" if self._closed.is_set() else str(error)) from error
         finally:
             self.downloaded += session.received
-            session.hang_up()
+            session.close_all()
 
     def _open(self, account: Account) -> Wire:
-        """A connection that is logged in. A token that is refused is renewed once."""
+        """A logged-in connection. A rejected token is renewed once."""
         if self._token.value is None and self._token.can_renew:
             self._token.renew()
         try:
@@ -110,7 +110,7 @@ class ImapConnector:
     def _open_once(self, account: Account) -> Wire:
         self._ensure_open()
         self._context.wait_for_turn()
-        wire = connect(self._settings, self._spool.take)
+        wire = connect(self._settings, self._spool.write)
         with self._lock:
             self._wires = [*(other for other in self._wires if other.sock.fileno() >= 0), wire]
         try:
@@ -119,7 +119,7 @@ class ImapConnector:
             log_in(wire, self._settings, account, self._token.value)
             if self._settings.compress == "always" and "COMPRESS=DEFLATE" in wire.capabilities:
                 wire.compress()
-            _learn_name(wire)
+            _learn_server_name(wire)
         except BaseException as error:
             wire.close()
             if isinstance(error, Dropped):
@@ -129,11 +129,11 @@ class ImapConnector:
         return wire
 
 
-def _learn_name(wire: Wire) -> None:
-    """Dovecot gives ids to messages and does not say so; a server that hides what it is may tell when it is asked."""
+def _learn_server_name(wire: Wire) -> None:
+    """Dovecot assigns ids to messages without announcing it; a server that hides its name may reveal it on request."""
     if {"OBJECTID", "X-GM-EXT-1"} & wire.capabilities or "ID" not in wire.capabilities or "dovecot" in wire.server_name.lower():
         return
     try:
         wire.server_name += " ".join(response.text.decode("latin-1") for response in wire.run(b"ID NIL"))
-    except Refused:
+    except CommandRefused:
         return

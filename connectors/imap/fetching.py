@@ -1,4 +1,4 @@
-"""One mailbox on its way out of an IMAP server: folder by folder, batch by batch."""
+"""Fetches one mailbox from an IMAP server: folder by folder, batch by batch."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from connectors.base import BATCH_MESSAGES, Batch, ChangeKind, Context, CopyChange, FolderListing, Json, Known, Skipped
+from connectors.batching import Packer
 from connectors.errors import Unavailable
 from connectors.imap.bodies import Again, Bodies, Got
-from connectors.imap.folders import Folder, Status
+from connectors.imap.cursor import ImapCursor, folder_of, read_cursor, state_key
+from connectors.imap.errors import Broken, CommandRefused, Dropped, FolderClosed, FolderGone, throttling
+from connectors.imap.folders import ImapFolder, Status
 from connectors.imap.keys import DOVECOT, GMAIL, Keys, id_key, kind_of_ids, uid_key
-from connectors.imap.message import Asker, Meta
-from connectors.imap.place import Place, folder_of, read_place, state_key
-from connectors.imap.session import Session
+from connectors.imap.message import MessageFetcher, Meta
+from connectors.imap.session import ImapSession
 from connectors.imap.settings import ImapSettings
-from connectors.imap.trouble import Broken, Dropped, FolderClosed, FolderGone, Refused, throttling
 from connectors.imap.uids import Uids
-from connectors.packing import Packer
-from connectors.selection import Role, date_rule, folder_rule, rules_digest
+from connectors.selection import FolderRole, date_rule, folder_rule, rules_digest
 
 _WINDOW = 1000
 _ID_WINDOW = 5000
@@ -31,16 +31,16 @@ Step = Got | Skipped
 
 
 @dataclass(slots=True)
-class MailboxFetch:
-    """Everything new since a state."""
+class ImapMailboxFetch:
+    """Fetches everything new since a state."""
 
     address: str
-    session: Session
+    session: ImapSession
     settings: ImapSettings
     context: Context
     known: Known
     day: int = field(default_factory=lambda: int(time.time() // 86400))
-    _places: dict[str, Place] = field(default_factory=dict)
+    _places: dict[str, ImapCursor] = field(default_factory=dict)
     _suspects: dict[tuple[str, int], dict[int, int]] = field(default_factory=dict)
 
     def batches(self, state: Mapping[str, Json]) -> Iterator[Batch]:
@@ -49,7 +49,7 @@ class MailboxFetch:
         self.context.progress(0, sum(folder.status.messages for folder in chosen if folder.status))
         closed = []
         for folder in chosen:
-            self._places[folder.name] = read_place(state, self.address, folder.name)
+            self._places[folder.name] = read_cursor(state, self.address, folder.name)
             try:
                 yield from self._folder(folder)
             except FolderClosed as reason:
@@ -57,17 +57,19 @@ class MailboxFetch:
         yield from self._gone_folders(state, {folder.name for folder in listed})
         if closed:
             named = "; ".join(closed[:_NAMES]) + (f" and {len(closed) - _NAMES} more" if len(closed) > _NAMES else "")
-            raise Unavailable(f"{len(closed)} of {len(chosen)} folders can't be opened (folders_out leaves them out): {named}")
+            raise Unavailable(
+                f"{len(closed)} of {len(chosen)} folders can't be opened (exclude them with folders_out): {named}"
+            )
 
     def _gone_folders(self, state: Mapping[str, Json], names: set[str]) -> Iterator[Batch]:
-        """Everything in them is gone at the source, and stays in the archive."""
+        """Reports everything in them as gone at the source; it stays in the archive."""
         for key, value in state.items():
             name = folder_of(key, self.address)
             if name is not None and value is not None and name not in names:
                 yield Batch(listings=(FolderListing(name, ()),), state={key: None})
 
-    def _folder(self, folder: Folder) -> Iterator[Batch]:
-        """Until it is done, on as many connections as it takes."""
+    def _folder(self, folder: ImapFolder) -> Iterator[Batch]:
+        """Fetches the folder completely, reconnecting as often as necessary."""
         while True:
             try:
                 yield from FolderFetch(self, folder).batches()
@@ -75,83 +77,83 @@ class MailboxFetch:
             except Again:
                 self.context.progress()
             except FolderGone:
-                return  # the next listing will not have it, and says so
+                return  # the next listing will lack it, and report that
             except Dropped as dropped:
-                self.session.lost(dropped)
-            except Refused as refused:
+                self.session.on_disconnect(dropped)
+            except CommandRefused as refused:
                 reason = f"{folder.name}: {refused}"
                 raise throttling(refused.code, refused.text) or FolderClosed(reason) from refused
 
-    def place(self, folder: Folder) -> Place:
+    def place(self, folder: ImapFolder) -> ImapCursor:
         return self._places[folder.name]
 
-    def moved(self, folder: Folder, place: Place) -> dict[str, Json]:
-        """The state that is true once the batch it goes with is stored; remembered here, too."""
+    def moved(self, folder: ImapFolder, place: ImapCursor) -> dict[str, Json]:
+        """The state that is true once its batch is stored; also remembered here."""
         self._places[folder.name] = place
         return {state_key(self.address, folder.name): place.as_json()}
 
-    def suspects(self, folder: Folder, validity: int) -> dict[int, int]:
+    def suspects(self, folder: ImapFolder, validity: int) -> dict[int, int]:
         return self._suspects.setdefault((folder.name, validity), {})
 
 
-def wanted_folders(listed: Sequence[Folder], capabilities: frozenset[str], settings: ImapSettings) -> list[Folder]:
-    """Gmail shows a message in each of its labels: there, All Mail has everything but spam and trash."""
+def wanted_folders(listed: Sequence[ImapFolder], capabilities: frozenset[str], settings: ImapSettings) -> list[ImapFolder]:
+    """Gmail shows a message in each of its labels, so there only All Mail is read, which has everything but spam and trash."""
     everything = next((folder for folder in listed if "\\all" in folder.attributes), None)
     if "X-GM-EXT-1" not in capabilities or not settings.gmail_labels or everything is None:
         return list(listed)
-    return [everything, *(folder for folder in listed if folder.role in (Role.SPAM, Role.TRASH))]
+    return [everything, *(folder for folder in listed if folder.role in (FolderRole.SPAM, FolderRole.TRASH))]
 
 
-def chosen_ids(place: Place, capabilities: frozenset[str], server_name: str) -> str:
-    """What keys of a folder are made of. It stays as it was as long as it can: other keys are other messages to us."""
+def chosen_ids(place: ImapCursor, capabilities: frozenset[str], server_name: str) -> str:
+    """What the keys of a folder are built from. It changes only if necessary, because other keys mean other messages."""
     best = kind_of_ids(capabilities, server_name)
     kept = place.ids in ("", best) or (place.ids == DOVECOT and "dovecot" in server_name.lower())
     return place.ids if place.validity and kept else best
 
 
 class FolderFetch:
-    """One look at one folder: what is new, what has changed, and, when it was listed in full, everything there is."""
+    """One pass over one folder: what is new, what has changed and, after a full listing, everything there is."""
 
-    def __init__(self, mailbox: MailboxFetch, folder: Folder) -> None:
+    def __init__(self, mailbox: ImapMailboxFetch, folder: ImapFolder) -> None:
         self._mailbox, self._folder = mailbox, folder
         self._session, self._settings = mailbox.session, mailbox.settings
         self._unwanted = folder_rule(mailbox.settings, folder.name, folder.role)
         self._packer = Packer(BATCH_MESSAGES)
-        self._at: Place | None = None
-        """What is true once everything in the packer is stored; None while we look at what lies before our place."""
+        self._at: ImapCursor | None = None
+        """The cursor that is true once the packer's content is stored; None while reading messages before our position."""
         self._vanished: set[int] = set()
         self._endings: list[str] = []
-        """Of the keys of what was walked over, where keys are made of ids."""
+        """The ids of the messages passed so far, if keys are built from ids."""
         self._gone_endings: set[str] = set()
 
     def batches(self) -> Iterator[Batch]:
         rules, place = rules_digest(self._settings), self._mailbox.place(self._folder)
-        if place.stands_as(self._folder.status, rules, self._mailbox.day):
+        if place.is_unchanged(self._folder.status, rules, self._mailbox.day):
             return
         opened = self._session.examine(self._folder)
         if (place.validity, place.rules) != (opened.uid_validity, rules):
-            same = place if place.validity == opened.uid_validity else Place()
+            same = place if place.validity == opened.uid_validity else ImapCursor()
             wire = self._session.wire
             ids = chosen_ids(same, wire.capabilities, wire.server_name)
-            place = Place(validity=opened.uid_validity, rules=rules, ids=ids)
-        self._asker = Asker(self._folder.name, opened.uid_validity, "" if self._unwanted else place.ids)
+            place = ImapCursor(validity=opened.uid_validity, rules=rules, ids=ids)
+        self._asker = MessageFetcher(self._folder.name, opened.uid_validity, "" if self._unwanted else place.ids)
         suspects = self._mailbox.suspects(self._folder, opened.uid_validity)
         self._bodies = Bodies(self._session, self._mailbox.context, suspects)
         try:
-            yield from self._look(place, opened)
+            yield from self._inspect(place, opened)
         except (Again, Dropped):
-            if not self._packer.empty:  # what came before the trouble is not fetched again
+            if not self._packer.empty:  # what arrived before the error is not fetched again
                 yield self._take()
             raise
 
-    def _look(self, place: Place, opened: Status) -> Iterator[Batch]:
+    def _inspect(self, place: ImapCursor, opened: Status) -> Iterator[Batch]:
         first = place.count < 0
         new = Uids() if first else self._session.search(b"UID %d:*" % (place.uid + 1)).after(place.uid)
         listed = None
         if first or place.day != self._mailbox.day or opened.messages != place.count + len(new):
             listed = self._session.search(b"ALL")
             if opened.messages and not listed:
-                raise Broken(f"{self._folder.name} has {opened.messages} messages, and the server lists none of them")
+                raise Broken(f"{self._folder.name} has {opened.messages} messages, but the server lists none of them")
             new = listed.after(place.uid)
         if not first and not self._unwanted:
             yield from self._changes(place, opened)
@@ -160,7 +162,7 @@ class FolderFetch:
         self._at = place
         yield from self._walk(new)
         last = new.ranges[-1][1] if new else place.uid
-        done = Place(
+        done = ImapCursor(
             opened.uid_validity,
             last,
             self._at.count,
@@ -178,8 +180,8 @@ class FolderFetch:
             self._at = done
             yield self._take(listing)
 
-    def _changes(self, place: Place, opened: Status) -> Iterator[Batch]:
-        """Flags and labels of what we have seen before, where the server keeps track of them (CONDSTORE)."""
+    def _changes(self, place: ImapCursor, opened: Status) -> Iterator[Batch]:
+        """Changed flags and labels of messages seen before, if the server tracks them (CONDSTORE)."""
         if not place.modseq or not opened.modseq or opened.modseq <= place.modseq or not place.uid:
             return
         changes = []
@@ -190,13 +192,13 @@ class FolderFetch:
                 if len(changes) >= _CHANGES:
                     yield Batch(changes=tuple(changes))
                     changes = []
-        except Refused:
-            pass  # it does not keep track of this folder, whatever it said
+        except CommandRefused:
+            pass  # it does not track this folder, despite its capabilities
         if changes:
             yield Batch(changes=tuple(changes))
 
     def _walk(self, uids: Uids) -> Iterator[Batch]:
-        """Fetches what is not known yet. Our place moves along, unless these UIDs lie before it."""
+        """Fetches unknown messages. The cursor advances, unless these UIDs are before it."""
         for window in uids.windows(_WINDOW):
             self._compress_where_useful()
             for uid, got in self._skip(window) if self._unwanted else self._window(window):
@@ -222,7 +224,7 @@ class FolderFetch:
             yield uid, Skipped(key, self._unwanted, self._folder.name)
 
     def _window(self, window: Sequence[int]) -> Iterator[tuple[int, Step]]:
-        """Each UID once, in order, with what is to be done about it: nothing, if it is known."""
+        """Each UID once, in order, with its result: nothing if it is known."""
         metas, there = self._ask(window)
         self._suspect_silence(window, metas, there)
         rules = {meta.uid: rule for meta in metas.values() if (rule := date_rule(self._settings, meta.received_at))}
@@ -244,11 +246,11 @@ class FolderFetch:
                 yield uid, got
 
     def _suspect_silence(self, window: Sequence[int], metas: dict[int, Meta], there: set[int]) -> None:
-        """What was listed and is not spoken of is gone meanwhile, or the server keeps it from us: then it has failed."""
+        """A listed message that the server does not describe was deleted since, or is withheld: then it has failed."""
         silent = [uid for uid in window if uid not in there]
         for uid in self._session.search(b"UID " + Uids.of(silent).encoded()) if silent else ():
             key = uid_key(self._folder.name, self._asker.validity, uid)
-            metas[uid] = Meta(uid, key, self._folder.name, trouble="the server lists it and does not give it")
+            metas[uid] = Meta(uid, key, self._folder.name, trouble="the server lists it but does not return it")
             if self._asker.ids:
                 self._endings.append(key[len(self._prefix) :])
         if silent:
@@ -257,7 +259,7 @@ class FolderFetch:
             metas.update(ordered)
 
     def _ask(self, window: Sequence[int]) -> tuple[dict[int, Meta], set[int]]:
-        """What is to be fetched, in order, and which UIDs exist."""
+        """The messages to fetch, in order, and the UIDs that exist."""
         wire, asker = self._session.wire, self._asker
         if not asker.ids:
             keys = {uid_key(self._folder.name, asker.validity, uid): uid for uid in window}
@@ -266,7 +268,7 @@ class FolderFetch:
             return {meta.uid: meta for meta in metas}, there | {meta.uid for meta in metas}
         known: set[str] = set()
         there = set()
-        if self._at is None:  # most of it is known, so that ids are enough
+        if self._at is None:  # most messages are known, so ids are enough
             ids = {uid: value for uid, value in asker.id_values(wire, window).items() if value}
             by_key = {id_key(self._folder.name, asker.ids, value): uid for uid, value in ids.items()}
             self._endings.extend(ids.values())
@@ -284,7 +286,7 @@ class FolderFetch:
         return {meta.uid: meta for meta in sorted(once.values(), key=lambda meta: meta.uid)}, there
 
     def _keys(self, listed: Uids, walked_from: int) -> Keys:
-        """Of everything in the folder."""
+        """The keys of all messages in the folder."""
         if not self._asker.ids:
             return Keys(self._prefix, listed, frozenset(self._vanished))
         for window in listed.up_to(walked_from).windows(_ID_WINDOW):
@@ -293,7 +295,7 @@ class FolderFetch:
         return Keys(self._prefix, tuple(dict.fromkeys(ending for ending in self._endings if ending not in self._gone_endings)))
 
     def _compress_where_useful(self) -> None:
-        """On a fast line it would only cost both sides time."""
+        """On a fast connection, compression would only cost both sides time."""
         wire = self._session.wire
         slow = wire.received_bytes > _MEASURED_BYTES and wire.received_bytes < _SLOW_BYTES_PER_SECOND * wire.reading_seconds
         if self._settings.compress == "auto" and slow and "COMPRESS=DEFLATE" in wire.capabilities:
@@ -301,7 +303,7 @@ class FolderFetch:
 
     @property
     def _prefix(self) -> str:
-        """What all keys of this folder begin with."""
+        """The common prefix of all keys of this folder."""
         if self._asker.ids:
             return id_key(self._folder.name, self._asker.ids, "")
         return uid_key(self._folder.name, self._asker.validity, 0)[:-1]

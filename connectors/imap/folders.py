@@ -1,4 +1,4 @@
-"""The folders of a mailbox and how they stand: in one round trip where the server can, in two otherwise."""
+"""Lists the folders of a mailbox with their status: in one round trip if the server can, otherwise in two."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from imapclient.imap_utf7 import decode as decode_utf7
 from imapclient.imap_utf7 import encode as encode_utf7
 
+from connectors.imap.errors import CommandRefused
 from connectors.imap.parse import Value, number, texts, values
 from connectors.imap.roles import roles
-from connectors.imap.trouble import Refused
 from connectors.imap.wire import Response, Wire, quoted
-from connectors.selection import Role
+from connectors.selection import FolderRole
 
 _STATUS_AT_ONCE = 100
 _UNSELECTABLE = {"\\noselect", "\\nonexistent"}
@@ -27,19 +27,19 @@ class Status:
 
 
 @dataclass(frozen=True, slots=True)
-class Folder:
+class ImapFolder:
     name: str
-    """For people and for our keys: decoded, with `/` between levels whatever the server puts there."""
+    """The name for users and for our keys: decoded, with `/` between levels whatever the server uses."""
     raw: bytes
-    """As the server calls it."""
+    """The name as the server spells it."""
     attributes: frozenset[str] = frozenset()
-    role: Role | None = None
+    role: FolderRole | None = None
     status: Status | None = None
-    """None when the server would not say."""
+    """None if the server did not report it."""
 
 
-def list_folders(wire: Wire) -> list[Folder]:
-    """All folders that can be opened, with their roles and how they stand."""
+def list_folders(wire: Wire) -> list[ImapFolder]:
+    """All folders that can be opened, with their roles and status."""
     items = status_items(wire)
     can = wire.capabilities
     returns = [b"SPECIAL-USE"] if {"SPECIAL-USE", "LIST-EXTENDED"} <= can else []
@@ -48,7 +48,7 @@ def list_folders(wire: Wire) -> list[Folder]:
     command = b'LIST "" "*"' + (b" RETURN (" + b" ".join(returns) + b")" if returns else b"")
     try:
         responses = wire.run(command)
-    except Refused:
+    except CommandRefused:
         if not returns:
             raise
         responses = wire.run(b'LIST "" "*"')
@@ -65,34 +65,34 @@ def status_items(wire: Wire) -> bytes:
 
 
 def _ask_statuses(wire: Wire, names: list[bytes], items: bytes) -> dict[bytes, Status]:
-    """All at once, and not one after the other. One that is refused stays without."""
+    """Pipelines all STATUS commands. A folder whose command is refused has no status."""
     found: dict[bytes, Status] = {}
     for start in range(0, len(names), _STATUS_AT_ONCE):
         tags = [wire.send(b"STATUS " + quoted(name) + b" (" + items + b")") for name in names[start : start + _STATUS_AT_ONCE]]
         for tag in tags:
             try:
-                found |= dict(filter(None, map(_status, wire.answers(tag))))
-            except Refused:
+                found |= dict(filter(None, map(_status, wire.responses(tag))))
+            except CommandRefused:
                 continue
     return found
 
 
-def _folder(response: Response) -> Folder | None:
+def _folder(response: Response) -> ImapFolder | None:
     if response.text[:5].upper() != b"LIST ":
         return None
     match values(response.parts)[1:]:
         case [list(attributes), bytes() | None as delimiter, bytes(raw), *_]:
-            told = frozenset(item.decode("latin-1").lower() for item in texts(attributes))
-            if told & _UNSELECTABLE or not raw or any(byte in raw for byte in b"\r\n\0"):
+            flags = frozenset(item.decode("latin-1").lower() for item in texts(attributes))
+            if flags & _UNSELECTABLE or not raw or any(byte in raw for byte in b"\r\n\0"):
                 return None
-            return Folder(decoded(raw, delimiter), raw, told)
+            return ImapFolder(decode_name(raw, delimiter), raw, flags)
     return None
 
 
-def _named(folders: list[Folder]) -> list[Folder]:
-    """Each raw name once; two that would be called the same keep apart by their raw names. With their roles."""
+def _named(folders: list[ImapFolder]) -> list[ImapFolder]:
+    """Each raw name once, with its role. Folders with the same decoded name are distinguished by their raw names."""
     once = {folder.raw: folder for folder in folders}
-    taken: dict[str, Folder] = {}
+    taken: dict[str, ImapFolder] = {}
     for folder in once.values():
         name = folder.name if folder.name not in taken else f"{folder.name} ({folder.raw.decode('latin-1')})"
         taken[name] = replace(folder, name=name)
@@ -105,10 +105,10 @@ def _status(response: Response) -> tuple[bytes, Status] | None:
         return None
     match values(response.parts)[1:]:
         case [bytes(raw), list(items)]:
-            told = _pairs(items)
-            messages, validity = told.get(b"MESSAGES"), told.get(b"UIDVALIDITY")
+            counts = _pairs(items)
+            messages, validity = counts.get(b"MESSAGES"), counts.get(b"UIDVALIDITY")
             if messages is not None and validity is not None:
-                return raw, Status(messages, told.get(b"UIDNEXT"), validity, told.get(b"HIGHESTMODSEQ") or None)
+                return raw, Status(messages, counts.get(b"UIDNEXT"), validity, counts.get(b"HIGHESTMODSEQ") or None)
     return None
 
 
@@ -118,8 +118,8 @@ def _pairs(items: Iterable[Value]) -> dict[bytes, int]:
     return {name.upper(): count for name, value in pairs if isinstance(name, bytes) and (count := number(value)) is not None}
 
 
-def decoded(raw: bytes, delimiter: bytes | None) -> str:
-    """Modified UTF-7 (RFC 3501, 5.1.3), or the UTF-8 that some servers send instead."""
+def decode_name(raw: bytes, delimiter: bytes | None) -> str:
+    """Decodes modified UTF-7 (RFC 3501, 5.1.3), or the UTF-8 that some servers send instead."""
     try:
         name = raw.decode() if max(raw) > 127 else decode_utf7(raw)
     except (UnicodeError, ValueError):
@@ -129,6 +129,6 @@ def decoded(raw: bytes, delimiter: bytes | None) -> str:
     return "INBOX" + name[5:] if name[:5].upper() == "INBOX" and name[5:6] in ("", "/") else name
 
 
-def encoded(name: str, delimiter: str | None) -> bytes:
-    """The way back, for a folder that is to be made."""
+def encode_name(name: str, delimiter: str | None) -> bytes:
+    """The inverse, for a folder to be created."""
     return bytes(encode_utf7(name.replace("/", delimiter) if delimiter else name))

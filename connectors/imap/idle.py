@@ -1,4 +1,4 @@
-"""Waits for new mail on an open connection (RFC 2177), on all folders at once where the server can (RFC 5465)."""
+"""Waits for new mail on an open connection (RFC 2177), for all folders at once if the server can (RFC 5465)."""
 
 from __future__ import annotations
 
@@ -7,21 +7,22 @@ import socket
 from collections.abc import Callable
 
 from connectors.errors import Unavailable
-from connectors.imap.session import Session
+from connectors.imap.errors import CommandRefused, FolderClosed, FolderGone, Silent
+from connectors.imap.session import ImapSession
 from connectors.imap.settings import ImapSettings
-from connectors.imap.trouble import FolderClosed, FolderGone, Refused, Silent
 from connectors.imap.wire import Wire
 
 _RENEW_SECONDS = 20 * 60.0
-"""Below the half hour after which servers hang up."""
+"""Less than the half hour after which servers disconnect."""
 _KEEP_ALIVE_SECONDS = 120
-"""Below what firewalls forget a silent connection after."""
+"""Less than the time after which firewalls drop an idle connection."""
 _NEWS = re.compile(rb"\d+ (?:EXISTS|EXPUNGE)\b|STATUS |VANISHED|LIST ", re.IGNORECASE)
 _NOTIFY = b"NOTIFY SET (SELECTED (MessageNew MessageExpunge)) (PERSONAL (MessageNew MessageExpunge MailboxName))"
 
 
-def watch(session: Session, settings: ImapSettings, on_news: Callable[[], None]) -> None:
-    """Until the connection is lost; returns at once if the server can't tell. Each beginning is news: nobody looked before."""
+def watch(session: ImapSession, settings: ImapSettings, on_news: Callable[[], None]) -> None:
+    """Runs until the connection is lost; returns at once if the server has no IDLE. Each start counts as news, because mail may
+    have arrived before."""
     while not session.closed.is_set():
         wire = session.wire
         if "IDLE" not in wire.capabilities:
@@ -35,10 +36,10 @@ def watch(session: Session, settings: ImapSettings, on_news: Callable[[], None])
         try:
             _listen(wire, tag, on_news)
         except Silent:
-            session.hang_up()  # nobody knows what became of a line that was silent for so long: take a new one
+            session.close_all()  # the state of a connection idle for so long is unknown: open a new one
 
 
-def _open(session: Session, settings: ImapSettings, wire: Wire) -> None:
+def _open(session: ImapSession, settings: ImapSettings, wire: Wire) -> None:
     folders = session.folders()
     everything = next((folder for folder in folders if settings.gmail_labels and "\\all" in folder.attributes), None)
     inbox = next((folder for folder in folders if folder.name == "INBOX"), folders[0])
@@ -48,15 +49,15 @@ def _open(session: Session, settings: ImapSettings, wire: Wire) -> None:
             wire.run(_NOTIFY)
     except (FolderGone, FolderClosed) as error:
         raise Unavailable(f"the folder to watch can't be opened: {error}") from error
-    except Refused:
-        return  # then there is news of one folder only
+    except CommandRefused:
+        return  # then only one folder is watched
 
 
 def _listen(wire: Wire, tag: bytes, on_news: Callable[[], None]) -> None:
     while True:
         response = wire.read()
         if response.tag == tag:
-            raise Unavailable("the server does not want to be watched any more")
+            raise Unavailable("the server ended IDLE")
         if response.tag == b"*" and _NEWS.match(response.text):
             on_news()
 

@@ -1,7 +1,7 @@
-"""Provider keys: what a message is called for ever.
+"""Provider keys: the permanent name of a message.
 
-By UID: `folder␟uidvalidity␟uid`. By an id of the server (OBJECTID, Dovecot's GUID), which outlives a change of UIDVALIDITY:
-`folder␟id`; the folder is part of it because a copy in another folder has the same id. Gmail: its own message id alone.
+By UID: `folder␟uidvalidity␟uid`. By a server-assigned id (OBJECTID, Dovecot's GUID), which survives a change of UIDVALIDITY:
+`folder␟id`; the folder is part of it because a copy in another folder has the same id. Gmail: only its own message id.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NAME_BYTES = 400
 
 
 def kind_of_ids(capabilities: frozenset[str], server_name: str) -> str:
-    """The best that the server has; empty if there are only UIDs."""
+    """The best id that the server offers; empty if there are only UIDs."""
     if "X-GM-EXT-1" in capabilities:
         return GMAIL
     if "OBJECTID" in capabilities:
@@ -31,7 +31,7 @@ def kind_of_ids(capabilities: frozenset[str], server_name: str) -> str:
 
 
 def folder_part(folder: str) -> str:
-    """A name that would make keys too long for an index is replaced by its hash."""
+    """A name too long for an index entry is replaced by its hash."""
     data = folder.encode("utf-8", "replace")
     return folder if len(data) <= _NAME_BYTES else f"sha256:{hashlib.sha256(data).hexdigest()}"
 
@@ -45,17 +45,17 @@ def id_key(folder: str, ids: str, value: str) -> str:
 
 
 def id_text(value: Value) -> str:
-    """EMAILID comes in parentheses (RFC 8474), the others as an atom or a string."""
+    """EMAILID is in parentheses (RFC 8474), the others are an atom or a string."""
     found = value[0] if isinstance(value, list) and value else value
     return found.decode("latin-1") if isinstance(found, bytes) else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A key, taken apart. Either a UID (with its validity) or an id."""
+    """A parsed key: either a UID (with its UIDVALIDITY) or an id."""
 
     folder: str
-    """As in the key; empty for Gmail."""
+    """The folder part of the key; empty for Gmail."""
     validity: int = 0
     uid: int = 0
     id: str = ""
@@ -71,7 +71,7 @@ def parse_key(key: str) -> Wanted | None:
 
 
 class Keys(Sequence[str]):
-    """The keys of a whole folder, made when they are looked at: there may be millions."""
+    """The keys of a whole folder, built on access, because there may be millions."""
 
     def __init__(self, prefix: str, endings: Uids | Sequence[str], without: frozenset[int] = frozenset()) -> None:
         self._prefix, self._endings, self._without = prefix, endings, without

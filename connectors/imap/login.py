@@ -1,4 +1,4 @@
-"""From settings and secrets to a connection that is logged in."""
+"""Connects and logs in."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from imapclient.exceptions import IMAPClientError
 
 from connectors.errors import AuthFailed, Unavailable
 from connectors.imap.accounts import Account
+from connectors.imap.errors import CommandRefused, Dropped, one_line, refused_login, throttling
 from connectors.imap.settings import ImapSettings
-from connectors.imap.trouble import Dropped, Refused, one_line, refused_login, throttling
 from connectors.imap.wire import Response, Sink, Wire, quoted
 
 _BUFFER_BYTES = 1 << 18
@@ -28,7 +28,7 @@ log = logging.getLogger("connectors.imap")
 
 
 def connect(settings: ImapSettings, sink: Sink) -> Wire:
-    """A connection on which nobody is logged in yet."""
+    """A connection that is not logged in yet."""
     where = f"{settings.host}:{settings.port_number}"
     try:
         context = None if settings.tls == "none" else _tls_context(settings)
@@ -39,7 +39,7 @@ def connect(settings: ImapSettings, sink: Sink) -> Wire:
             ssl_context=context,
             timeout=SocketTimeout(settings.connect_timeout_seconds, settings.timeout_seconds),
         )
-        client._imap.debug = 0  # else it formats everything it reads for a log that nobody keeps
+        client._imap.debug = 0  # otherwise it formats everything it reads for an unused log
         try:
             if settings.tls == "starttls":
                 client.starttls(context)
@@ -48,13 +48,13 @@ def connect(settings: ImapSettings, sink: Sink) -> Wire:
                 client.shutdown()
             raise
     except ssl.SSLCertVerificationError as error:
-        hint = "give its authority as ca or ca_file, or set accept_invalid_certificate"
+        hint = "set ca or ca_file to its authority, or set accept_invalid_certificate"
         raise Unavailable(f"the certificate of {where} is not trusted: {error.verify_message} ({hint})") from error
     except (OSError, EOFError) as error:
         raise Unavailable(f"{where} can't be reached: {getattr(error, 'strerror', None) or error}") from error
     except (IMAPClientError, imaplib.IMAP4.error) as error:
         text = _text(error)
-        raise throttling("", text) or Unavailable(f"{where} does not let us in: {one_line(text)}") from error
+        raise throttling("", text) or Unavailable(f"{where} refused the connection: {one_line(text)}") from error
     client._imap.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     greeting = client.welcome if isinstance(client.welcome, bytes) else b""
     wire = Wire(client._imap.sock, reader(client._imap.file), frozenset(), sink, greeting.decode("latin-1"))
@@ -71,11 +71,11 @@ def log_in(wire: Wire, settings: ImapSettings, account: Account, token: str | No
             said = _with_password(wire, settings, account)
         else:
             said = _with_token(wire, settings, account, token)
-    except Refused as refused:
+    except CommandRefused as refused:
         raise refused_login(refused.text, account.user) from refused
     except Dropped as dropped:
         pause = throttling(dropped.code, dropped.said)
-        raise pause or Unavailable(f"the login of {account.user} is not answered: {dropped}") from dropped
+        raise pause or Unavailable(f"the server did not respond to the login of {account.user}: {dropped}") from dropped
     wire.capabilities = _capabilities(*said) or _ask_capabilities(wire)
 
 
@@ -90,7 +90,7 @@ def _with_password(wire: Wire, settings: ImapSettings, account: Account) -> list
     if "AUTH=PLAIN" in wire.capabilities or on_behalf_of:
         return _authenticate(wire, b"PLAIN", f"{on_behalf_of}\0{user}\0{account.password}".encode())
     if "LOGINDISABLED" in wire.capabilities:
-        raise AuthFailed("the server takes no password on a line without TLS: set tls to starttls or implicit")
+        raise AuthFailed("the server accepts no password without TLS: set tls to starttls or implicit")
     try:
         return _conclude(wire, wire.send(b"LOGIN " + quoted(user) + b" " + quoted(account.password)))
     except ValueError:
@@ -117,7 +117,7 @@ def _authenticate(wire: Wire, mechanism: bytes, payload: bytes) -> list[bytes]:
 
 
 def _conclude(wire: Wire, tag: bytes) -> list[bytes]:
-    """Everything that the server says until the command has ended. A challenge after ours is an error that wants an answer."""
+    """All responses until the command ends. A challenge after ours is an error message that expects a reply."""
     said = []
     while True:
         response = wire.read()
@@ -129,7 +129,7 @@ def _conclude(wire: Wire, tag: bytes) -> list[bytes]:
             wire.forget(tag)
             status, _, rest = response.text.partition(b" ")
             if status.upper() != b"OK":
-                raise Refused(status.decode("latin-1"), rest.decode("utf-8", "replace"))
+                raise CommandRefused(status.decode("latin-1"), rest.decode("utf-8", "replace"))
             return said
 
 
@@ -144,8 +144,8 @@ def _capabilities(*said: bytes) -> frozenset[str]:
 def _ask_capabilities(wire: Wire) -> frozenset[str]:
     try:
         responses: list[Response] = wire.run(b"CAPABILITY")
-    except (Dropped, Refused) as error:
-        raise Unavailable(f"the server does not say what it can: {error}") from error
+    except (Dropped, CommandRefused) as error:
+        raise Unavailable(f"the server did not report its capabilities: {error}") from error
     return _capabilities(*(response.text for response in responses))
 
 
@@ -156,7 +156,7 @@ def _tls_context(settings: ImapSettings) -> ssl.SSLContext:
         named = f"ca_file {settings.ca_file}" if settings.ca_file else "ca"
         raise Unavailable(f"{named} can't be used: {getattr(error, 'strerror', None) or error}") from error
     if settings.accept_invalid_certificate:
-        log.warning("the certificate of %s is not checked: anybody on the way can read along", settings.host)
+        log.warning("the certificate of %s is not verified: anyone on the network path can read the traffic", settings.host)
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context
@@ -168,13 +168,13 @@ def _text(error: Exception) -> str:
 
 
 def reader(file: io.BufferedReader) -> BinaryIO:
-    """What imaplib has read ahead comes first; then in larger pieces than it would read."""
+    """Returns what imaplib has buffered first, and then reads in larger pieces than it would."""
     return io.BufferedReader(_Through(file), _BUFFER_BYTES)
 
 
 class _Through(io.RawIOBase):
-    """Goes past imaplib's buffer as soon as that is empty. Its `readinto1` hands over what it holds only after it has asked the
-    socket once more: at the end of an answer, that is to wait for a server that waits for us."""
+    """Bypasses imaplib's buffer once that is empty. Its `readinto1` returns buffered bytes only after another read from the
+    socket, which deadlocks at the end of a response: the server is waiting for us."""
 
     def __init__(self, file: io.BufferedReader) -> None:
         self._file = file
@@ -186,7 +186,7 @@ class _Through(io.RawIOBase):
     def readinto(self, buffer: memoryview) -> int | None:  # type: ignore[override]
         if self._is_empty:
             return self._file.raw.readinto(buffer)
-        ahead = self._file.read1(len(buffer))  # all of it, for ours is the larger buffer
+        ahead = self._file.read1(len(buffer))  # all of it, because our buffer is larger
         self._is_empty = True
         buffer[: len(ahead)] = ahead
         return len(ahead)

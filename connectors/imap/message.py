@@ -1,4 +1,4 @@
-"""What a folder says about its messages before they are fetched."""
+"""Metadata of messages, requested before they are fetched."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from datetime import datetime
 from typing import NamedTuple
 
 from connectors.base import FailedMessage, RawMessage
-from connectors.imap.folders import decoded
+from connectors.imap.errors import CommandRefused, throttling
+from connectors.imap.folders import decode_name
 from connectors.imap.keys import GMAIL, id_key, id_text, uid_key
 from connectors.imap.parse import Value, date, fetch_items, number, texts
-from connectors.imap.trouble import Refused, throttling
 from connectors.imap.uids import Uids
 from connectors.imap.wire import Part, Wire
 
@@ -23,12 +23,12 @@ class Meta(NamedTuple):
     key: str
     folder: str
     size: int = 0
-    """As the server says; some lie."""
+    """As reported by the server; some report it wrongly."""
     flags: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
     received_at: datetime | None = None
     trouble: str = ""
-    """Why it can't be fetched, if the server says so already."""
+    """Why it can't be fetched, if that is already known."""
 
     def message(self, body: Part) -> RawMessage:
         data, path = (body, None) if isinstance(body, bytes) else (None, body)
@@ -39,16 +39,16 @@ class Meta(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Asker:
-    """Asks one folder about its messages."""
+class MessageFetcher:
+    """Requests the metadata of messages in one folder."""
 
     folder: str
     validity: int
     ids: str
-    """What keys are made of (connectors.imap.keys); empty for UIDs."""
+    """What keys are built from (connectors.imap.keys); empty for UIDs."""
 
     def metas(self, wire: Wire, uids: Sequence[int]) -> list[Meta]:
-        """In the order of their UIDs. What does not exist any more is left out; a message that spoils the answer is found."""
+        """In UID order, without messages that no longer exist. A message that breaks the response is identified."""
         if not uids:
             return []
         items = b"UID FLAGS INTERNALDATE RFC822.SIZE" + self._extra()
@@ -58,17 +58,17 @@ class Asker:
     def changed(self, wire: Wire, up_to: int, since: int) -> Iterator[Meta]:
         """Messages whose flags or labels have changed (RFC 7162)."""
         command = b"UID FETCH 1:%d (UID FLAGS%s) (CHANGEDSINCE %d)" % (up_to, self._extra(), since)
-        for response in wire.answers(wire.send(command)):
+        for response in wire.responses(wire.send(command)):
             items = fetch_items(response)
             meta = self._meta(items) if items and b"FLAGS" in items else None
             if meta is not None:
                 yield meta
 
     def id_values(self, wire: Wire, uids: Sequence[int]) -> dict[int, str]:
-        """UID → the server's id."""
+        """UID → server-assigned id."""
         found = {}
         command = b"UID FETCH %s (UID %s)" % (Uids.of(uids).encoded(), self.ids.encode())
-        for response in wire.answers(wire.send(command)):
+        for response in wire.responses(wire.send(command)):
             items = fetch_items(response)
             uid = number(items.get(b"UID")) if items else None
             if items and uid is not None:
@@ -84,23 +84,23 @@ class Asker:
         wanted = set(uids)
         tag = wire.send(b"UID FETCH %s (%s)" % (Uids.of(uids).encoded(), items))
         try:
-            for response in wire.answers(tag):
-                told = fetch_items(response)
-                meta = self._meta(told) if told and b"RFC822.SIZE" in told else None
+            for response in wire.responses(tag):
+                found = fetch_items(response)
+                meta = self._meta(found) if found and b"RFC822.SIZE" in found else None
                 if meta is not None and meta.uid in wanted:
                     wanted.discard(meta.uid)
                     yield meta
-        except Refused as refused:
+        except CommandRefused as refused:
             pause = throttling(refused.code, refused.text)
             if pause is not None:
                 raise pause from refused
             yield from self._one_by_one(wire, sorted(wanted), items, refused)
 
-    def _one_by_one(self, wire: Wire, uids: list[int], items: bytes, refused: Refused) -> Iterator[Meta]:
-        """Halves of what was refused, until it is known which messages are to blame."""
+    def _one_by_one(self, wire: Wire, uids: list[int], items: bytes, refused: CommandRefused) -> Iterator[Meta]:
+        """Bisects what was refused until the responsible messages are known."""
         if len(uids) == 1:
             key = uid_key(self.folder, self.validity, uids[0])
-            yield Meta(uids[0], key, self.folder, trouble=f"the server says nothing about it: {refused}")
+            yield Meta(uids[0], key, self.folder, trouble=f"the server returned no metadata for it: {refused}")
         elif uids:
             middle = len(uids) // 2
             yield from self._ask(wire, uids[:middle], items)
@@ -116,11 +116,11 @@ class Asker:
         meta = Meta(uid, key, self.folder, size, flags_of(items.get(b"FLAGS")), (), received_at)
         if self.ids != GMAIL:
             return meta
-        labels = tuple(sorted(decoded(label, None) for label in texts(items.get(b"X-GM-LABELS")) if label))
+        labels = tuple(sorted(decode_name(label, None) for label in texts(items.get(b"X-GM-LABELS")) if label))
         thread = id_text(items.get(_THREAD))
         return meta._replace(labels=labels, flags=(*meta.flags, *((f"X-GM-THRID={thread}",) if thread else ())))
 
 
 def flags_of(value: Value) -> tuple[str, ...]:
-    """Without \\Recent, which says something about sessions and nothing about the message."""
+    """Without \\Recent, which describes the session rather than the message."""
     return tuple(sorted({flag.decode("utf-8", "replace") for flag in texts(value)} - {"\\Recent"}))

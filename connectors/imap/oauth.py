@@ -1,4 +1,4 @@
-"""A new access token for a refresh token (RFC 6749, section 6)."""
+"""Exchanges a refresh token for an access token (RFC 6749, section 6)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ANSWER_BYTES = 1 << 20
 
 
 class Token:
-    """The access token of a source; renewed when the server refuses it, and kept for the next time."""
+    """The access token of a source; renewed when the server rejects it, and stored for later jobs."""
 
     def __init__(self, settings: ImapSettings, secrets: ImapSecrets, context: Context) -> None:
         self._settings, self._secrets, self._context = settings, secrets, context
@@ -26,8 +26,8 @@ class Token:
         return bool(self._settings.auth != "password" and self._settings.oauth_token_url and self._secrets.refresh_token)
 
     def renew(self) -> None:
-        """Raises AuthFailed when the refresh token is refused too."""
-        assert self._settings.oauth_token_url is not None, "asked can_renew first"
+        """Raises AuthFailed if the refresh token is rejected too."""
+        assert self._settings.oauth_token_url is not None, "the caller checked can_renew"
         assert self._secrets.refresh_token is not None
         form = {
             "grant_type": "refresh_token",
@@ -45,10 +45,10 @@ class Token:
         except urllib.error.HTTPError as error:
             error.close()
             if error.code in (400, 401, 403):
-                raise AuthFailed(f"{host} refuses the refresh token (HTTP {error.code})") from None
-            raise Unavailable(f"{host} gives no token (HTTP {error.code})") from None
+                raise AuthFailed(f"{host} rejected the refresh token (HTTP {error.code})") from None
+            raise Unavailable(f"{host} returned no token (HTTP {error.code})") from None
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise Unavailable(f"{host} gives no token ({type(error).__name__})") from None
+            raise Unavailable(f"{host} returned no token ({type(error).__name__})") from None
         renewed = {"token": self.value}
         if isinstance(given.get("refresh_token"), str):
             renewed["refresh_token"] = given["refresh_token"]

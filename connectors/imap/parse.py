@@ -1,4 +1,4 @@
-"""Responses of a server as values: tokens, FETCH items, dates."""
+"""Parses responses of a server into values: tokens, FETCH items, dates."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from datetime import datetime, timedelta, timezone
 from functools import lru_cache
 from pathlib import Path
 
-from connectors.imap.trouble import Broken
+from connectors.imap.errors import Broken
 from connectors.imap.wire import Part, Response
 
 Value = bytes | Path | None | list["Value"]
 """An atom or a string, a spooled literal, NIL, or a list of these."""
 
 _TOKEN = re.compile(rb'([()])|"((?:[^"\\]++|\\.)*+)"|((?:[^\s()"\[\]]++|\[[^\]]{0,500}\])++)|(".*+|\S)', re.DOTALL)
-"""A parenthesis, a quoted string, an atom, or something that has no place in a response."""
+"""A parenthesis, a quoted string, an atom, or an invalid character."""
 _BODY = re.compile(rb"\d+ FETCH \(UID (\d{1,10}) BODY\[\] $")
 _ESCAPED = re.compile(rb"\\(.)", re.DOTALL)
 _DEPTH = 50
@@ -55,7 +55,7 @@ def values(parts: tuple[Part, ...]) -> list[Value]:
 
 
 def body(response: Response) -> tuple[int, Value] | None:
-    """UID and content of a FETCH response with BODY[] in it. Nearly always it says just this."""
+    """UID and content of a FETCH response with BODY[], which nearly always has only these items."""
     parts = response.parts
     plain = _BODY.match(response.text) if len(parts) == 3 and parts[2] == b")" else None
     if plain is not None:
@@ -66,7 +66,7 @@ def body(response: Response) -> tuple[int, Value] | None:
 
 
 def fetch_items(response: Response) -> Mapping[bytes, Value] | None:
-    """What a FETCH response says, by upper-case item; None for any other response."""
+    """The values of a FETCH response by upper-case item name; None for any other response."""
     found = _FETCH.match(response.text)
     if found is None:
         return None
@@ -88,7 +88,7 @@ def texts(value: Value) -> tuple[bytes, ...]:
 
 
 def date(value: Value) -> datetime | None:
-    """INTERNALDATE; None for what is none."""
+    """INTERNALDATE; None if it is not a date."""
     found = _DATE.fullmatch(value) if isinstance(value, bytes) else None
     month = _MONTHS.get(found[2].lower()) if found else None
     if found is None or month is None:

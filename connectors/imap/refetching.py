@@ -1,4 +1,4 @@
-"""Single messages again, by their keys: dead letters and gaps."""
+"""Fetches single messages again by key: dead letters and gaps."""
 
 from __future__ import annotations
 
@@ -6,33 +6,33 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 from connectors.base import BATCH_MESSAGES, Batch, Context, FailedMessage
+from connectors.batching import Packer
 from connectors.imap.bodies import Again, Bodies, Got
+from connectors.imap.errors import CommandRefused, Dropped, FolderClosed, FolderGone, throttling
 from connectors.imap.fetching import wanted_folders
-from connectors.imap.folders import Folder
+from connectors.imap.folders import ImapFolder
 from connectors.imap.keys import Wanted, folder_part, kind_of_ids, parse_key
-from connectors.imap.message import Asker
-from connectors.imap.session import Session
+from connectors.imap.message import MessageFetcher
+from connectors.imap.session import ImapSession
 from connectors.imap.settings import ImapSettings
-from connectors.imap.trouble import Dropped, FolderClosed, FolderGone, Refused, throttling
 from connectors.imap.wire import quoted
-from connectors.packing import Packer
 
 _FEW = 10
 _WINDOW = 1000
 
 
 @dataclass(slots=True)
-class Refetch:
-    session: Session
+class ImapRefetch:
+    session: ImapSession
     settings: ImapSettings
     context: Context
     _packer: Packer = field(default_factory=lambda: Packer(BATCH_MESSAGES))
     _left: dict[str, Wanted | None] = field(default_factory=dict)
-    """What was neither given nor given up yet."""
+    """The keys that were neither delivered nor given up yet."""
     _suspects: dict[tuple[str, int], dict[int, int]] = field(default_factory=dict)
 
     def batches(self, keys: Collection[str]) -> Iterator[Batch]:
-        """Each key once: the message, or why there is none."""
+        """One result per key: the message, or why there is none."""
         self._left = {key: parse_key(key) for key in keys}
         if not self._left:
             return
@@ -43,7 +43,7 @@ class Refetch:
         if not self._packer.empty:
             yield self._packer.take()
 
-    def _folder(self, folder: Folder) -> Iterator[Batch]:
+    def _folder(self, folder: ImapFolder) -> Iterator[Batch]:
         while True:
             names = ("", folder_part(folder.name))
             wanted = {key: parsed for key, parsed in self._left.items() if parsed and parsed.folder in names}
@@ -60,20 +60,20 @@ class Refetch:
             except FolderGone:
                 return
             except Dropped as dropped:
-                self.session.lost(dropped)
-            except (FolderClosed, Refused) as closed:
-                if isinstance(closed, Refused) and (pause := throttling(closed.code, closed.text)):
+                self.session.on_disconnect(dropped)
+            except (FolderClosed, CommandRefused) as closed:
+                if isinstance(closed, CommandRefused) and (pause := throttling(closed.code, closed.text)):
                     raise pause from closed
                 for key in wanted:
                     self._left.pop(key)
                     yield from self._put(FailedMessage(key, f"the folder can't be opened: {closed}", folder.name))
                 return
 
-    def _messages(self, folder: Folder, wanted: dict[str, Wanted]) -> Iterator[tuple[str, Got]]:
+    def _messages(self, folder: ImapFolder, wanted: dict[str, Wanted]) -> Iterator[tuple[str, Got]]:
         opened = self.session.examine(folder)
         wire = self.session.wire
         ids = kind_of_ids(wire.capabilities, wire.server_name)
-        asker = Asker(folder.name, opened.uid_validity, ids)
+        asker = MessageFetcher(folder.name, opened.uid_validity, ids)
         uids = {parsed.uid: key for key, parsed in wanted.items() if parsed.uid and parsed.validity == opened.uid_validity}
         values = {parsed.id: key for key, parsed in wanted.items() if parsed.id}
         if values and ids:
@@ -83,8 +83,8 @@ class Refetch:
         for meta, got in Bodies(self.session, self.context, suspects).fetch(metas):
             yield meta.key, got or meta.failed("no longer at the source")
 
-    def _find(self, asker: Asker, values: dict[str, str]) -> dict[int, str]:
-        """UID → key. A few are searched for; for many, one look at all of them is quicker."""
+    def _find(self, asker: MessageFetcher, values: dict[str, str]) -> dict[int, str]:
+        """UID → key. A few ids are searched for; for many, reading all ids is faster."""
         if len(values) <= _FEW:
             found = {}
             for value, key in values.items():

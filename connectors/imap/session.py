@@ -1,4 +1,4 @@
-"""The connections of one mailbox: opened when they are needed, and again when they are lost, on the folder that was open."""
+"""The connections of one mailbox: opened on demand, and reopened on the current folder when they are lost."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 from connectors.base import Context
 from connectors.errors import ConnectorError, StateLost, Throttled, Unavailable
-from connectors.imap.folders import Folder, Status, list_folders
-from connectors.imap.trouble import Broken, Dropped, FolderClosed, FolderGone, Refused, one_line, throttling
+from connectors.imap.errors import Broken, CommandRefused, Dropped, FolderClosed, FolderGone, one_line, throttling
+from connectors.imap.folders import ImapFolder, Status, list_folders
 from connectors.imap.uids import Uids
 from connectors.imap.wire import Response, Wire, quoted
 
@@ -28,16 +28,16 @@ log = logging.getLogger("connectors.imap")
 
 
 @dataclass(slots=True)
-class Session:
+class ImapSession:
     open_wire: Callable[[], Wire]
-    """A new connection, logged in."""
+    """Opens a new, logged-in connection."""
     context: Context
     closed: threading.Event
     connections: int = 1
     received: int = 0
-    """Messages so far; a connection that is lost without any in between is a bad sign."""
+    """Messages received so far; repeated losses without any in between count as failures."""
     _wires: list[Wire] = field(default_factory=list)
-    _folder: Folder | None = None
+    _folder: ImapFolder | None = None
     _validity: int = 0
     _received_on_opening: int = 0
     _drops: int = 0
@@ -53,24 +53,24 @@ class Session:
 
     @property
     def is_fresh(self) -> bool:
-        """Nothing came over this connection yet."""
+        """Nothing was received on this connection yet."""
         return self.received == self._received_on_opening
 
-    def folders(self) -> list[Folder]:
+    def folders(self) -> list[ImapFolder]:
         while True:
             try:
                 found = list_folders(self.wire)
                 break
             except Dropped as dropped:
-                self.lost(dropped)
-            except Refused as refused:
+                self.on_disconnect(dropped)
+            except CommandRefused as refused:
                 raise throttling(refused.code, refused.text) or Unavailable(f"folders can't be listed: {refused}") from refused
-        if not found:  # even an empty mailbox has an INBOX: believing this would mark everything as gone
-            raise Unavailable("the server lists no folder at all")
+        if not found:  # even an empty mailbox has an INBOX; accepting this would mark everything as gone
+            raise Unavailable("the server lists no folders")
         return found
 
-    def examine(self, folder: Folder) -> Status:
-        """Opens a folder for reading only. Raises FolderGone or FolderClosed."""
+    def examine(self, folder: ImapFolder) -> Status:
+        """Opens a folder read-only. Raises FolderGone or FolderClosed."""
         for extra in self._wires[1:]:
             extra.close()
         del self._wires[1:]
@@ -79,7 +79,7 @@ class Session:
         return status
 
     def wires(self, *, many: bool) -> list[Wire]:
-        """On the folder that is open; more than one only where that pays and the server lets us."""
+        """Connections on the open folder; more than one only if `many` and the server allows it."""
         assert self._folder is not None, "examine first"
         while many and len(self._wires) < self.connections:
             try:
@@ -87,11 +87,11 @@ class Session:
             except ConnectorError:
                 if self.closed.is_set():
                     raise
-                self.connections = len(self._wires)  # it has had enough of us, so we make do
+                self.connections = len(self._wires)  # the server allows no more connections
                 break
             self._wires.append(extra)
             if self._examine(extra, self._folder).uid_validity != self._validity:
-                raise StateLost("the server has numbered its messages anew", self._folder.name)
+                raise StateLost("the server has renumbered its messages", self._folder.name)
         return list(self._wires)
 
     def search(self, criteria: bytes) -> Uids:
@@ -107,9 +107,9 @@ class Session:
                 found = given
         return found
 
-    def lost(self, dropped: Dropped) -> None:
-        """Makes ready for another try, after a pause that grows. Raises when there have been too many."""
-        self.hang_up()
+    def on_disconnect(self, dropped: Dropped) -> None:
+        """Prepares a new attempt after a growing pause. Raises after too many."""
+        self.close_all()
         if self.closed.is_set():
             raise Unavailable("the connection was closed") from dropped
         pause = throttling(dropped.code, dropped.said)
@@ -122,20 +122,20 @@ class Session:
         if self._barren >= _BARREN_DROPS:
             raise Unavailable(str(dropped)) from dropped
         if self._drops >= _DROPS:
-            raise Throttled(f"the server closes the connection again and again ({dropped})", _OFTEN_SECONDS) from dropped
+            raise Throttled(f"the server keeps closing the connection ({dropped})", _OFTEN_SECONDS) from dropped
         if self._drops > 1 and self.closed.wait(min(_PAUSE_SECONDS, 0.25 * 2**self._drops)):
             raise Unavailable("the connection was closed") from dropped
         self.context.progress()
 
-    def hang_up(self) -> None:
+    def close_all(self) -> None:
         for wire in self._wires:
             wire.close()
         self._wires.clear()
 
-    def _examine(self, wire: Wire, folder: Folder) -> Status:
+    def _examine(self, wire: Wire, folder: ImapFolder) -> Status:
         try:
             responses = wire.run(b"EXAMINE " + quoted(folder.raw))
-        except Refused as refused:
+        except CommandRefused as refused:
             pause = throttling(refused.code, refused.text)
             if pause is not None:
                 raise pause from refused
@@ -146,24 +146,24 @@ class Session:
             raise FolderClosed(f"{folder.name}: {refused}") from refused
         return _opened(responses)
 
-    def _is_listed(self, wire: Wire, folder: Folder) -> bool:
+    def _is_listed(self, wire: Wire, folder: ImapFolder) -> bool:
         try:
             return any(response.text[:5].upper() == b"LIST " for response in wire.run(b'LIST "" ' + quoted(folder.raw)))
-        except Refused:
+        except CommandRefused:
             return False
 
 
 def _opened(responses: list[Response]) -> Status:
-    told: dict[bytes, int] = {}
+    codes: dict[bytes, int] = {}
     for response in responses:
         code, exists = _CODE.match(response.text), _EXISTS.fullmatch(response.text)
         if code:
-            told[code[1].upper()] = int(code[2])
+            codes[code[1].upper()] = int(code[2])
         elif exists:
-            told[b"EXISTS"] = int(exists[1])
-    if not told.get(b"UIDVALIDITY") or b"EXISTS" not in told:
-        raise Broken("the server opens a folder without saying how it stands")
-    return Status(told[b"EXISTS"], told.get(b"UIDNEXT"), told[b"UIDVALIDITY"], told.get(b"HIGHESTMODSEQ"))
+            codes[b"EXISTS"] = int(exists[1])
+    if not codes.get(b"UIDVALIDITY") or b"EXISTS" not in codes:
+        raise Broken("the server opens a folder without reporting its status")
+    return Status(codes[b"EXISTS"], codes.get(b"UIDNEXT"), codes[b"UIDVALIDITY"], codes.get(b"HIGHESTMODSEQ"))
 
 
 def _searched(response: Response) -> Uids | None:

@@ -1,4 +1,4 @@
-"""An IMAP account that mail is put into: folders are made, messages appended, and what is there already is left alone."""
+"""Restores mail into an IMAP account: creates folders, appends messages, and skips those that are already there."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from typing import BinaryIO, cast
 from connectors.base import SPOOL_BYTES, Context
 from connectors.errors import ConnectorError, Throttled, Unavailable
 from connectors.imap.accounts import accounts
-from connectors.imap.folders import Folder, encoded
+from connectors.imap.errors import CommandRefused, Dropped, FolderClosed, FolderGone, throttling
+from connectors.imap.folders import ImapFolder, encode_name
 from connectors.imap.login import connect, log_in
 from connectors.imap.parse import fetch_items, number, values
-from connectors.imap.session import Session
+from connectors.imap.session import ImapSession
 from connectors.imap.settings import ImapSecrets, ImapSettings
-from connectors.imap.spool import Spool
-from connectors.imap.trouble import Dropped, FolderClosed, FolderGone, Refused, throttling
 from connectors.imap.wire import Wire, quoted
+from connectors.spool import Spool
 
 _IN_FLIGHT = 16
 _IN_FLIGHT_BYTES = 1 << 20
@@ -37,7 +37,7 @@ _MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct",
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """A message on its way into a folder (`/` between levels)."""
+    """A message to append to a folder (`/` between levels)."""
 
     id: str
     folder: str
@@ -50,39 +50,39 @@ class Outgoing:
 class Delivered:
     appended: int = 0
     present: int = 0
-    """Were there before."""
+    """Messages that were already there."""
     failed: list[tuple[str, str]] = field(default_factory=list)
-    """(id, why)"""
+    """(id, reason)"""
 
 
 class ImapTarget:
-    """Bytes travel with CRLF line ends, as IMAP wants them; nothing else about them is changed."""
+    """Sends messages with CRLF line endings, as IMAP requires; nothing else is changed."""
 
     def __init__(self, settings: ImapSettings, secrets: ImapSecrets, context: Context) -> None:
         self._settings, self._secrets = settings, secrets
-        self._spool = Spool(context.progress)
-        self._session = Session(self._open, context, threading.Event())
-        self._folders: dict[str, Folder] = {}
+        self._spool = Spool("imap", context.progress)
+        self._session = ImapSession(self._open, context, threading.Event())
+        self._folders: dict[str, ImapFolder] = {}
         self._prints: dict[str, set[bytes]] = {}
-        """Folder → what is there."""
+        """Folder → fingerprints of its messages."""
 
     def deliver(self, messages: Iterable[Outgoing]) -> Iterator[Delivered]:
-        """A report for each few. Raises the errors of connectors.errors. Run again, what is there is skipped."""
+        """Yields a report every few messages. Raises the errors of connectors.errors. A repeated run skips what is there."""
         try:
             yield from self._deliver(messages)
         except Dropped as dropped:
             raise throttling(dropped.code, dropped.said) or Unavailable(str(dropped)) from dropped
-        except (Refused, FolderGone, FolderClosed) as refused:
-            raise Unavailable(f"the server refuses: {refused}") from refused
+        except (CommandRefused, FolderGone, FolderClosed) as refused:
+            raise Unavailable(f"the server refused: {refused}") from refused
 
     def close(self) -> None:
         self._session.closed.set()
-        self._session.hang_up()
+        self._session.close_all()
         self._spool.close()
 
     def _open(self) -> Wire:
         account = next(iter(accounts(self._settings, self._secrets).values()))
-        wire = connect(self._settings, self._spool.take)
+        wire = connect(self._settings, self._spool.write)
         log_in(wire, self._settings, account, self._secrets.token.get_secret_value() if self._secrets.token else None)
         return wire
 
@@ -94,13 +94,13 @@ class ImapTarget:
         bytes_flying = 0
         done = Delivered()
         for message in messages:
-            folder = self._ready(message.folder)
+            folder = self._open_folder(message.folder)
             with tempfile.SpooledTemporaryFile(SPOOL_BYTES) as file:
                 try:
                     size, fingerprint = _copy(message.pieces(), cast(BinaryIO, file))
                 except ConnectorError:
                     raise
-                except Exception as error:  # noqa: BLE001  (a message that can't be read is named, and the others go on)
+                except Exception as error:  # noqa: BLE001  (an unreadable message is reported, and the others continue)
                     done.failed.append((message.id, str(error)))
                     continue
                 if fingerprint in self._prints[message.folder]:
@@ -108,21 +108,21 @@ class ImapTarget:
                     continue
                 tag = self._append(wire, folder, message, cast(BinaryIO, file), size)
             if tag is None:
-                done.failed.append((message.id, "the server does not take it"))
+                done.failed.append((message.id, "the server did not accept it"))
                 continue
             flying.append((tag, message, fingerprint))
             bytes_flying += size
             self._prints[message.folder].add(fingerprint)
             if len(flying) >= _IN_FLIGHT or bytes_flying >= _IN_FLIGHT_BYTES:
-                self._land(wire, flying, done)
+                self._confirm(wire, flying, done)
                 bytes_flying = 0
                 yield done
                 done = Delivered()
-        self._land(wire, flying, done)
+        self._confirm(wire, flying, done)
         yield done
 
-    def _append(self, wire: Wire, folder: Folder, message: Outgoing, file: BinaryIO, size: int) -> bytes | None:
-        """Without waiting, where the server lets us (LITERAL+)."""
+    def _append(self, wire: Wire, folder: ImapFolder, message: Outgoing, file: BinaryIO, size: int) -> bytes | None:
+        """Without waiting, if the server allows it (LITERAL+)."""
         at_once = "LITERAL+" in wire.capabilities
         head = b"APPEND " + quoted(folder.raw) + b" (" + " ".join(_flags(message.flags)).encode() + b")"
         if message.received_at is not None:
@@ -131,8 +131,8 @@ class ImapTarget:
         if not at_once:
             try:
                 wire.wait_for_continuation(tag)
-            except Refused as refused:
-                self._stop_where_full(refused)
+            except CommandRefused as refused:
+                self._raise_if_full(refused)
                 return None
         file.seek(0)
         while piece := file.read(_CHUNK):
@@ -140,35 +140,35 @@ class ImapTarget:
         wire.write(b"\r\n")
         return tag
 
-    def _land(self, wire: Wire, flying: deque[tuple[bytes, Outgoing, bytes]], done: Delivered) -> None:
+    def _confirm(self, wire: Wire, flying: deque[tuple[bytes, Outgoing, bytes]], done: Delivered) -> None:
         while flying:
             tag, message, fingerprint = flying.popleft()
             try:
-                for _ in wire.answers(tag):
+                for _ in wire.responses(tag):
                     pass
                 done.appended += 1
-            except Refused as refused:
+            except CommandRefused as refused:
                 self._prints[message.folder].discard(fingerprint)
-                self._stop_where_full(refused)
+                self._raise_if_full(refused)
                 done.failed.append((message.id, str(refused)))
 
-    def _stop_where_full(self, refused: Refused) -> None:
+    def _raise_if_full(self, refused: CommandRefused) -> None:
         if refused.code == "OVERQUOTA":
             raise Unavailable(f"the account is full: {refused}") from refused
         pause = throttling(refused.code, refused.text)
         if pause is not None:
             raise Throttled(str(pause), pause.retry_after_seconds) from refused
 
-    def _ready(self, name: str) -> Folder:
-        """The folder, made if it is not there, with the prints of what is in it."""
+    def _open_folder(self, name: str) -> ImapFolder:
+        """The folder, created if necessary, after reading the fingerprints of its messages."""
         if name not in self._folders:
-            self._folders[name] = self._make(name)
+            self._folders[name] = self._create(name)
         folder = self._folders[name]
         if name not in self._prints:
-            self._prints[name] = self._look(folder)
+            self._prints[name] = self._read_fingerprints(folder)
         return folder
 
-    def _make(self, name: str) -> Folder:
+    def _create(self, name: str) -> ImapFolder:
         wire = self._session.wire
         delimiter, prefix = "/", ""
         for response in wire.run(b'LIST "" ""'):
@@ -180,17 +180,17 @@ class ImapTarget:
                 match values(response.parts):
                     case [bytes(kind), [[bytes(found), *_], *_], *_] if kind.upper() == b"NAMESPACE":
                         prefix = found.decode("latin-1")
-        raw = encoded(name, delimiter)
+        raw = encode_name(name, delimiter)
         if prefix and not raw.startswith(prefix.encode()) and name != "INBOX":
             raw = prefix.encode() + raw
         try:
             wire.run(b"CREATE " + quoted(raw))
-        except Refused as refused:
+        except CommandRefused as refused:
             if refused.code != "ALREADYEXISTS":
                 raise
-        return Folder(name, raw)
+        return ImapFolder(name, raw)
 
-    def _look(self, folder: Folder) -> set[bytes]:
+    def _read_fingerprints(self, folder: ImapFolder) -> set[bytes]:
         status = self._session.examine(folder)
         found: set[bytes] = set()
         if not status.messages:
@@ -199,7 +199,7 @@ class ImapTarget:
         fields = b" ".join(_FIELDS).upper()
         for window in self._session.search(b"ALL").windows(1000):
             command = b"UID FETCH %d:%d (RFC822.SIZE BODY.PEEK[HEADER.FIELDS (%s)])" % (window[0], window[-1], fields)
-            for response in wire.answers(wire.send(command)):
+            for response in wire.responses(wire.send(command)):
                 items = fetch_items(response)
                 header = next((value for name, value in items.items() if name.startswith(b"BODY[")), None) if items else None
                 if items and isinstance(header, bytes):
@@ -208,7 +208,7 @@ class ImapTarget:
 
 
 def _copy(pieces: Iterator[bytes], file: BinaryIO) -> tuple[int, bytes]:
-    """With CRLF line ends: its size then, and its print."""
+    """Copies with CRLF line endings; returns the resulting size and the fingerprint."""
     size, head, held = 0, b"", b""
     for piece in pieces:
         data = held + piece
@@ -222,13 +222,15 @@ def _copy(pieces: Iterator[bytes], file: BinaryIO) -> tuple[int, bytes]:
 
 
 def _fingerprint(header: bytes, size: int) -> bytes:
-    """By size and the fields that tell one message from another, however they are folded."""
-    told = sorted((name.lower(), b" ".join(value.split())) for name, value in _FIELD.findall(header) if name.lower() in _FIELDS)
-    return hashlib.sha256(repr((told, size)).encode()).digest()[:16]
+    """From the size and the identifying header fields, however they are folded."""
+    fields = sorted(
+        (name.lower(), b" ".join(value.split())) for name, value in _FIELD.findall(header) if name.lower() in _FIELDS
+    )
+    return hashlib.sha256(repr((fields, size)).encode()).digest()[:16]
 
 
 def _flags(flags: Iterable[str]) -> list[str]:
-    """What may be set on a message: no \\Recent, no \\Deleted, nothing that is no flag at all."""
+    """The flags that may be set on a message: without \\Recent, \\Deleted and invalid ones."""
     return [flag for flag in flags if flag in _SYSTEM_FLAGS or _KEYWORD.fullmatch(flag)]
 
 

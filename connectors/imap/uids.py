@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from connectors.imap.trouble import Broken
+from connectors.imap.errors import Broken
 
 _LARGEST = 0xFFFFFFFF
 _MOST = 50_000_000
 _PIECES = 300
-"""Of a set in a command: servers need not take lines of more than 8 KiB (RFC 7162, section 4)."""
+"""Limit of a set in a command: servers need not accept lines longer than 8 KiB (RFC 7162, section 4)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Uids:
-    """Ascending, without repetition."""
+    """Ascending, without duplicates."""
 
     ranges: tuple[tuple[int, int], ...] = ()
 
     @classmethod
     def parse(cls, text: bytes) -> Uids:
-        """`1:4,7`, as ESEARCH gives it."""
+        """`1:4,7`, as in ESEARCH responses."""
         pairs = []
         for piece in filter(None, text.split(b",")):
             first, _, last = piece.partition(b":")
@@ -40,7 +40,7 @@ class Uids:
         joined: list[tuple[int, int]] = []
         for low, high in sorted(pairs):
             if low < 1 or high > _LARGEST:
-                raise Broken("a UID that is none")
+                raise Broken("an invalid UID")
             if joined and low <= joined[-1][1] + 1:
                 joined[-1] = (joined[-1][0], max(high, joined[-1][1]))
             else:
@@ -64,7 +64,7 @@ class Uids:
         return Uids(tuple((low, min(high, uid)) for low, high in self.ranges if low <= uid))
 
     def windows(self, size: int) -> Iterator[list[int]]:
-        """So many at a time; fewer, if their set would be too long for a command."""
+        """Up to `size` at a time; fewer if their set would be too long for a command."""
         window: list[int] = []
         pieces = 0
         for low, high in self.ranges:
@@ -82,5 +82,5 @@ class Uids:
             yield window
 
     def encoded(self) -> bytes:
-        """For a command."""
+        """In the syntax of a command."""
         return b",".join(b"%d" % low if low == high else b"%d:%d" % (low, high) for low, high in self.ranges)

@@ -1,7 +1,7 @@
-"""One IMAP connection after login, as we drive it: commands out, responses with their literals in, several in flight.
+"""One IMAP connection after login: sends commands and reads responses with their literals, several in flight.
 
-imapclient makes the connection and logs in. Its response parser would be the bottleneck afterwards, and it holds every
-literal in memory; here a large one goes straight into a file.
+imapclient opens the connection and logs in. Afterwards its response parser would be the bottleneck, and it loads every literal
+into memory; here a large one goes straight into a file.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from connectors.base import SPOOL_BYTES
-from connectors.imap.trouble import Broken, Dropped, Refused, Silent, code_of
+from connectors.imap.errors import Broken, CommandRefused, Dropped, Silent, code_of
 
 Part = bytes | Path
 Sink = Callable[[Iterator[bytes]], Path]
-"""Takes a literal that is too large for memory, piece by piece."""
+"""Receives a literal that is too large for memory, piece by piece."""
 
 _LINE_BYTES = 32 << 20
-"""The longest line: UID SEARCH of millions, on a server without ESEARCH."""
+"""The longest line: a UID SEARCH response of millions, on a server without ESEARCH."""
 _LITERAL_BYTES = 2 << 30
 _PARTS = 10_000
 _CHUNK = 1 << 18
@@ -34,7 +34,7 @@ _LITERAL = re.compile(rb"\{(\d{1,19})\+?\}$")
 
 
 class Response(NamedTuple):
-    """`tag` is `*` for untagged ones. `parts`: pieces of lines and literals, in turn."""
+    """`tag` is `*` for untagged ones. `parts`: pieces of lines and literals, alternating."""
 
     tag: bytes
     parts: tuple[Part, ...]
@@ -58,10 +58,10 @@ class Wire:
     reader: BinaryIO
     capabilities: frozenset[str]
     sink: Sink
-    """Where large literals go."""
+    """Receives large literals."""
     server_name: str = ""
     round_trips: int = 0
-    """How often we waited for an answer with nothing else in flight."""
+    """How often we waited for a response with nothing else in flight."""
     received_bytes: int = 0
     reading_seconds: float = 0.0
     _tags: Iterator[int] = field(default_factory=count)
@@ -70,8 +70,8 @@ class Wire:
     _deflate: zlib._Compress | None = None
 
     def send(self, command: bytes) -> bytes:
-        """Returns its tag. The answer is read by `answers`, in the order in which commands were sent. If it ends with a
-        literal's length, the literal is written after it."""
+        """Returns the tag. Responses are read by `responses`, in the order in which commands were sent. If the command ends
+        with a literal's length, the literal is written after it."""
         tag = b"a%d" % next(self._tags)
         if not self._open:
             self.round_trips += 1
@@ -87,8 +87,8 @@ class Wire:
         except (OSError, ValueError) as error:
             raise Dropped(_reason(error)) from error
 
-    def answers(self, tag: bytes) -> Iterator[Response]:
-        """Untagged responses until the command has ended. Raises Refused when the server says NO or BAD."""
+    def responses(self, tag: bytes) -> Iterator[Response]:
+        """Untagged responses until the command ends. Raises CommandRefused if the server responds NO or BAD."""
         while tag not in self._ended:
             response = self.read()
             if response.tag == b"*":
@@ -97,17 +97,17 @@ class Wire:
                 self._open.remove(response.tag)
                 self._ended[response.tag] = response
             elif response.tag != b"+":
-                raise Broken("the server answers what was not asked")
+                raise Broken("the server responded to a command that was not sent")
         text = self._ended.pop(tag).text
         status, _, rest = text.partition(b" ")
         if status.upper() != b"OK":
-            raise Refused(status.decode("latin-1").upper(), rest.decode("utf-8", "replace"))
+            raise CommandRefused(status.decode("latin-1").upper(), rest.decode("utf-8", "replace"))
 
     def run(self, command: bytes) -> list[Response]:
-        return list(self.answers(self.send(command)))
+        return list(self.responses(self.send(command)))
 
     def wait_for_continuation(self, tag: bytes) -> None:
-        """The `+` that lets us go on inside a command. Raises Refused if there is none."""
+        """Waits for the `+` that lets a command continue. Raises CommandRefused if there is none."""
         while True:
             response = self.read()
             if response.tag == b"+":
@@ -115,13 +115,13 @@ class Wire:
             if response.tag == tag:
                 self._open.remove(tag)
                 status, _, rest = response.text.partition(b" ")
-                raise Refused(status.decode("latin-1").upper(), rest.decode("utf-8", "replace"))
-            if response.tag in self._open:  # the end of an earlier command, which somebody will ask for
+                raise CommandRefused(status.decode("latin-1").upper(), rest.decode("utf-8", "replace"))
+            if response.tag in self._open:  # the end of an earlier command, which its caller will read later
                 self._open.remove(response.tag)
                 self._ended[response.tag] = response
 
     def forget(self, tag: bytes) -> None:
-        """The answer to this command was read by other means."""
+        """The response to this command was read by other means."""
         self._open.remove(tag)
 
     @property
@@ -133,7 +133,7 @@ class Wire:
         try:
             return self._read()
         except TimeoutError as error:
-            raise Silent("the server keeps silent") from error
+            raise Silent("timed out waiting for the server") from error
         except (OSError, ValueError, zlib.error) as error:
             raise Dropped(_reason(error)) from error
         finally:
@@ -142,7 +142,7 @@ class Wire:
     def _read(self) -> Response:
         tag, _, rest = self._line().partition(b" ")
         if not tag:
-            raise Broken("the server sends an empty line")
+            raise Broken("the server sent an empty line")
         parts: list[Part] = []
         while rest.endswith(b"}") and (found := _LITERAL.search(rest)):
             parts += [rest[: found.start()], self._literal(int(found[1]))]
@@ -152,19 +152,21 @@ class Wire:
         parts.append(rest)
         if tag == b"*" and rest[:3].upper() == b"BYE" and len(parts) == 1:
             text = rest[3:].strip().decode("utf-8", "replace")
-            raise Dropped(f"the server says goodbye: {text}", code_of(text), text)
+            raise Dropped(f"the server closed the session: {text}", code_of(text), text)
         return Response(tag, tuple(parts))
 
     def _line(self) -> bytes:
         line = self.reader.readline(_LINE_BYTES)
         self.received_bytes += len(line)
         if not line.endswith(b"\n"):
-            raise Broken("a line without an end") if len(line) >= _LINE_BYTES else Dropped("the server closed the connection")
+            raise (
+                Broken("a line that does not end") if len(line) >= _LINE_BYTES else Dropped("the server closed the connection")
+            )
         return line[:-2] if line.endswith(b"\r\n") else line[:-1]
 
     def _literal(self, length: int) -> Part:
         if length > _LITERAL_BYTES:
-            raise Broken(f"the server announces {length:,} bytes in one piece")
+            raise Broken(f"the server announced a literal of {length:,} bytes")
         if length > SPOOL_BYTES:
             return self.sink(self._pieces(length))
         data = self.reader.read(length)
@@ -183,10 +185,10 @@ class Wire:
             yield piece
 
     def compress(self) -> bool:
-        """COMPRESS=DEFLATE (RFC 4978), when nothing is in flight. False: the server would not."""
+        """COMPRESS=DEFLATE (RFC 4978), while nothing is in flight. False if the server refused."""
         try:
             self.run(b"COMPRESS DEFLATE")
-        except Refused:
+        except CommandRefused:
             return False
         self.reader = io.BufferedReader(_Inflated(self.reader), _CHUNK)
         self._deflate = zlib.compressobj(6, zlib.DEFLATED, -15)
@@ -194,12 +196,12 @@ class Wire:
         return True
 
     def interrupt(self) -> None:
-        """From any thread: whoever reads is woken, and finds the connection lost."""
+        """May be called from any thread: the reading thread wakes up and finds the connection lost."""
         with contextlib.suppress(OSError):
             self.sock.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """From the thread that reads."""
+        """Only from the reading thread."""
         self.interrupt()
         for end in (self.reader, self.sock):
             with contextlib.suppress(OSError, ValueError):
@@ -207,7 +209,7 @@ class Wire:
 
 
 class _Inflated(io.RawIOBase):
-    """A stream of compressed bytes, read as what they were. Expands no more than it is asked for."""
+    """Decompresses a stream, never more than requested at a time."""
 
     def __init__(self, source: BinaryIO) -> None:
         self._source = source

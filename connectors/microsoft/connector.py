@@ -1,4 +1,4 @@
-"""Microsoft 365 as the engine sees it: a connector like any other."""
+"""The Microsoft 365 connector."""
 
 from __future__ import annotations
 
@@ -6,38 +6,40 @@ from collections.abc import Collection, Iterator, Mapping
 
 from connectors.base import Batch, Context, Json, Known, MailboxRef, Quota
 from connectors.errors import AuthFailed, Unavailable
-from connectors.microsoft.downloads import Downloads
-from connectors.microsoft.explain import missing
-from connectors.microsoft.fetching import MailboxFetch
+from connectors.microsoft.downloads import GraphDownloads
+from connectors.microsoft.error_messages import missing
+from connectors.microsoft.fetching import GraphMailboxFetch
 from connectors.microsoft.folders import MAIL
-from connectors.microsoft.graph import Graph, NoMailbox, Refused, segment
-from connectors.microsoft.line import Line
-from connectors.microsoft.people import USERS, People
-from connectors.microsoft.refetching import Refetch
+from connectors.microsoft.graph import Graph, GraphRefused, NoMailbox, segment
+from connectors.microsoft.http import GraphHttpClient
+from connectors.microsoft.refetching import GraphRefetch
 from connectors.microsoft.settings import (
     Microsoft365Secrets,
     Microsoft365Settings,
     OutlookSecrets,
     OutlookSettings,
 )
-from connectors.microsoft.spool import Spool
-from connectors.microsoft.tokens import AppTokens, SignedInTokens, Tokens
+from connectors.microsoft.tokens import AppTokens, MicrosoftTokens, SignedInTokens
+from connectors.microsoft.users import USERS, People
+from connectors.spool import Spool
 
 _TRIED_IN_A_CHECK = 5
 
 
 class MicrosoftConnector:
-    """The whole organisation, or the mailbox of whoever signed in."""
+    """A whole organisation, or the mailbox of the signed-in user."""
 
-    def __init__(self, settings: Microsoft365Settings | OutlookSettings, tokens: Tokens, line: Line, context: Context) -> None:
+    def __init__(
+        self, settings: Microsoft365Settings | OutlookSettings, tokens: MicrosoftTokens, line: GraphHttpClient, context: Context
+    ) -> None:
         self._settings, self._tokens, self._line, self._context = settings, tokens, line, context
-        self._spool = Spool()
+        self._spool = Spool("microsoft")
         self._graph = Graph(settings.graph_url, tokens, line, context, settings.requests_at_once)
-        self._downloads = Downloads(self._graph, line, context, self._spool)
+        self._downloads = GraphDownloads(self._graph, line, context, self._spool)
         self._people = People(self._graph, settings, context) if isinstance(settings, Microsoft365Settings) else None
 
     def check(self) -> None:
-        """A new token, then each of the things that we ask for; the first that is refused says what is missing."""
+        """Gets a new token, then tries each permission; the error names the first missing one."""
         self._line.ensure_open()
         token = self._tokens.renew()
         try:
@@ -48,10 +50,10 @@ class MicrosoftConnector:
                 raise
             raise AuthFailed(
                 f"the app lacks the permissions {' and '.join(lacking)}: add them (API permissions, Microsoft Graph,"
-                " Application permissions) and press “Grant admin consent”"
+                " Application permissions) and select “Grant admin consent”"
             ) from refused
-        except Refused as refused:
-            raise Unavailable(f"Microsoft Graph refuses: {refused}") from refused
+        except GraphRefused as refused:
+            raise Unavailable(f"Microsoft Graph rejected the request: {refused}") from refused
 
     def _check_access(self) -> None:
         if self._people is None:
@@ -64,7 +66,7 @@ class MicrosoftConnector:
                 self._graph.get(f"/users/{segment(person.id)}/mailFolders/inbox?$select=id", MAIL)
                 trouble = None
                 break
-            except NoMailbox as error:  # no mailbox after all: the next one tells
+            except NoMailbox as error:  # no mailbox after all: try the next one
                 trouble = error
         if trouble:
             raise trouble
@@ -81,8 +83,8 @@ class MicrosoftConnector:
     def _me(self) -> MailboxRef:
         try:
             me = self._graph.get("/me?$select=id,displayName,mail,userPrincipalName", "User.Read")
-        except Refused as refused:
-            raise Unavailable(f"Microsoft Graph refuses: {refused}") from refused
+        except GraphRefused as refused:
+            raise Unavailable(f"Microsoft Graph rejected the request: {refused}") from refused
         address = str(me.get("mail") or me.get("userPrincipalName") or "").lower()
         if not address:
             raise Unavailable("the account that signed in has no address")
@@ -90,11 +92,11 @@ class MicrosoftConnector:
 
     def fetch(self, box: MailboxRef, state: Mapping[str, Json], known: Known) -> Iterator[Batch]:
         base = self._open(box)
-        fetch = MailboxFetch(self._graph, self._downloads, self._context, self._settings, base, box.address)
+        fetch = GraphMailboxFetch(self._graph, self._downloads, self._context, self._settings, base, box.address)
         yield from fetch.batches(state, known)
 
     def refetch(self, box: MailboxRef, keys: Collection[str]) -> Iterator[Batch]:
-        yield from Refetch(self._graph, self._downloads, self._context, self._open(box), box.address).batches(keys)
+        yield from GraphRefetch(self._graph, self._downloads, self._context, self._open(box), box.address).batches(keys)
 
     def close(self) -> None:
         self._line.close()
@@ -102,22 +104,22 @@ class MicrosoftConnector:
         self._spool.close()
 
     def _open(self, box: MailboxRef) -> str:
-        """The path of a mailbox; from now on its limits hold."""
+        """The path of a mailbox; its rate limits apply from now on."""
         self._line.ensure_open()
         who = box.provider_id or box.address
         name = f"microsoft:{self._settings.client_id}:{who}".lower()
         self._graph.limit(Quota(name, float(self._settings.requests_per_minute)))
         if self._people is None and box.provider_id is None and self._me().address != box.address.lower():
-            raise Unavailable(f"whoever signed in is not {box.address}")
+            raise Unavailable(f"the signed-in account is not {box.address}")
         return f"/users/{segment(who)}" if self._people else "/me"
 
 
 def open_organisation(settings: Microsoft365Settings, secrets: Microsoft365Secrets, context: Context) -> MicrosoftConnector:
-    line = Line(settings.ca_file, settings.requests_at_once, settings.ca)
+    line = GraphHttpClient(settings.ca_file, settings.requests_at_once, settings.ca)
     return MicrosoftConnector(settings, AppTokens(settings, secrets, line), line, context)
 
 
 def open_outlook(settings: OutlookSettings, secrets: OutlookSecrets, context: Context) -> MicrosoftConnector:
-    line = Line(settings.ca_file, settings.requests_at_once, settings.ca)
+    line = GraphHttpClient(settings.ca_file, settings.requests_at_once, settings.ca)
     tokens = SignedInTokens(settings, secrets.refresh_token.get_secret_value(), line, context)
     return MicrosoftConnector(settings, tokens, line, context)

@@ -1,4 +1,4 @@
-"""Raw messages, several at once, given in the order in which they were asked for."""
+"""Downloads raw messages, several at once, in the requested order."""
 
 from __future__ import annotations
 
@@ -14,52 +14,59 @@ from pathlib import Path
 import httpx2
 
 from connectors.base import BATCH_BYTES, Context, FailedMessage, RawMessage, not_found
+from connectors.batching import size_of
 from connectors.errors import ConnectorError, Unavailable
-from connectors.microsoft.bundles import Bundles, message_path
-from connectors.microsoft.entries import Entry
+from connectors.microsoft.batch_api import Bundles, message_path
 from connectors.microsoft.folders import MAIL
-from connectors.microsoft.graph import BATCH_REQUESTS, Graph, Refused
-from connectors.microsoft.line import Line
-from connectors.microsoft.spool import Spool, TooLarge
-from connectors.packing import size_of
+from connectors.microsoft.graph import BATCH_REQUESTS, Graph, GraphRefused
+from connectors.microsoft.http import GraphHttpClient
+from connectors.microsoft.metadata import MessageMetadata
+from connectors.spool import Spool
 
 Found = RawMessage | FailedMessage
-Wanted = tuple[Entry, str]
+Wanted = tuple[MessageMetadata, str]
 """A message and the path of its folder."""
 _LOOK_SECONDS = 0.25
 _LAST_SECONDS = 5.0
 _LAST_SECONDS_OF_THE_PROCESS = 1.0
 _FAILURES_IN_A_ROW = 20
 _BUNDLES_AHEAD = 3
+_LARGEST_BYTES = 2 << 30
+
+
+class _MessageTooLarge(Exception):
+    """No real message is this long."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """What became of the messages of one task."""
+    """The results of one download task."""
 
     outcomes: Sequence[Found | None]
     error: ConnectorError | None = None
-    """Why some did not come. Without one they were in a bundle, and are to be fetched singly."""
+    """Why some messages are missing. Without an error, they were missing from a bundle and have to be fetched singly."""
 
     @property
     def bytes(self) -> int:
         return sum(size_of(found) for found in self.outcomes if isinstance(found, RawMessage))
 
 
-class Downloads:
+class GraphDownloads:
     """The threads of one connector."""
 
-    def __init__(self, graph: Graph, line: Line, context: Context, spool: Spool) -> None:
+    def __init__(self, graph: Graph, line: GraphHttpClient, context: Context, spool: Spool) -> None:
         self._graph, self._line, self._context, self._spool = graph, line, context, spool
         self._bundles = Bundles(graph)
         self._lock = threading.Lock()
         self._threads: ThreadPoolExecutor | None = None
         self._failures = 0
+        self._received = 0
+        """Bytes of all downloads together: shows whether they make progress."""
 
-    def run(self, base: str, wanted: Sequence[Wanted]) -> Run:
-        return Run(self, base, wanted)
+    def run(self, base: str, wanted: Sequence[Wanted]) -> DownloadRun:
+        return DownloadRun(self, base, wanted)
 
-    def submit(self, base: str, wanted: Sequence[Wanted], run: Run) -> Future[Fetched]:
+    def submit(self, base: str, wanted: Sequence[Wanted], run: DownloadRun) -> Future[Fetched]:
         with self._lock:
             self._line.ensure_open()
             if self._threads is None:
@@ -77,52 +84,52 @@ class Downloads:
 
     @property
     def bundled(self) -> int:
-        """So many small messages make a task; the others are one each."""
-        return self._bundles.most
+        """How many small messages form a task; each other message is a task of its own."""
+        return self._bundles.limit
 
     @property
     def patience(self) -> float:
-        """How long to wait, after an error, for what is on its way: what is thrown away has to be fetched again."""
+        """How long to wait, after an error, for running downloads: what is discarded has to be fetched again."""
         return _LAST_SECONDS_OF_THE_PROCESS if self._context.should_stop() else _LAST_SECONDS
 
-    def look(self, waiting: Future[Fetched]) -> bool:
-        """Whether it is there. Bytes that come in are progress, waiting for them is none."""
+    def poll(self, waiting: Future[Fetched]) -> bool:
+        """Whether the task has ended. Arriving bytes count as progress, waiting does not."""
         if waiting.done():
             return True
-        before = self._spool.received
+        before = self._received
         wait([waiting], timeout=_LOOK_SECONDS)
         if waiting.done():
             return True
         self._line.ensure_open()
-        if self._spool.received != before:
+        if self._received != before:
             self._context.progress()
         return False
 
-    def _download(self, base: str, wanted: Sequence[Wanted], run: Run) -> Fetched:
+    def _download(self, base: str, wanted: Sequence[Wanted], run: DownloadRun) -> Fetched:
         if run.is_over:
             return Fetched([None] * len(wanted))
         if len(wanted) > 1:
-            return self._fetched_together(base, wanted)
+            return self._fetch_bundle(base, wanted)
         entry, path = wanted[0]
         try:
-            found = self._fetched(base, entry, path)
+            found = self._fetch_one(base, entry, path)
             self._count_failures(found)
         except ConnectorError as error:
             return Fetched([None], error)
         if entry.is_small and isinstance(found, RawMessage) and found.data:
-            with contextlib.suppress(ConnectorError):  # the message is here, and the next request meets the same error
+            with contextlib.suppress(ConnectorError):  # the message has arrived, and the next request will hit the same error
                 self._bundles.try_out(base, entry.key, found.data)
         return Fetched([found])
 
-    def _fetched_together(self, base: str, wanted: Sequence[Wanted]) -> Fetched:
-        """Mostly in one bundle. Near the end of a quota there are several, so that none of it is left over."""
+    def _fetch_bundle(self, base: str, wanted: Sequence[Wanted]) -> Fetched:
+        """Mostly in one bundle. Near the end of a quota in several, so that the quota is fully used."""
         outcomes: list[Found | None] = []
-        while len(outcomes) < len(wanted) and self._bundles.most > 1:
-            stretch = wanted[len(outcomes) : len(outcomes) + self._bundles.most]
+        while len(outcomes) < len(wanted) and self._bundles.limit > 1:
+            stretch = wanted[len(outcomes) : len(outcomes) + self._bundles.limit]
             try:
                 bundle = self._bundles.fetch(base, [entry.key for entry, _ in stretch])
             except ConnectorError as error:
-                return Fetched(_filled(outcomes, wanted), error)
+                return Fetched(_pad(outcomes, wanted), error)
             for (entry, path), content in zip(stretch, bundle.contents, strict=False):
                 if content is not None:
                     outcomes.append(_message(entry, path, content))
@@ -130,34 +137,43 @@ class Downloads:
                 else:
                     outcomes.append(not_found(entry.key, path) if entry.key in bundle.gone else None)
             if bundle.pause:
-                return Fetched(_filled(outcomes, wanted), bundle.pause)
-        return Fetched(_filled(outcomes, wanted))
+                return Fetched(_pad(outcomes, wanted), bundle.pause)
+        return Fetched(_pad(outcomes, wanted))
 
-    def _fetched(self, base: str, entry: Entry, path: str) -> Found:
+    def _fetch_one(self, base: str, entry: MessageMetadata, path: str) -> Found:
         try:
             content = self._graph.stream(message_path(base, entry.key), MAIL, self._read)
-        except Refused as refused:
+        except GraphRefused as refused:
             if refused.is_gone:
                 return not_found(entry.key, path)
-            return FailedMessage(entry.key, f"Microsoft Graph can't give it: {refused}", path)
-        except TooLarge:
-            return FailedMessage(entry.key, "it is longer than a message can be", path)
+            return FailedMessage(entry.key, f"Microsoft Graph did not return it: {refused}", path)
+        except _MessageTooLarge:
+            return FailedMessage(entry.key, "it exceeds the maximum size of a message", path)
         return _message(entry, path, content)
 
     def _count_failures(self, found: Found) -> None:
         self._failures = self._failures + 1 if isinstance(found, FailedMessage) and not found.is_not_found else 0
         if self._failures >= _FAILURES_IN_A_ROW:
-            raise Unavailable(f"Microsoft Graph fails on one message after the other: {getattr(found, 'reason', '')}")
+            raise Unavailable(f"Microsoft Graph fails for many messages in a row: {getattr(found, 'reason', '')}")
 
     def _read(self, response: httpx2.Response) -> bytes | Path:
-        return self._spool.take(response.iter_bytes())
+        return self._spool.receive(self._count(response.iter_bytes()))
+
+    def _count(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
+        size = 0
+        for chunk in chunks:
+            size += len(chunk)
+            if size > _LARGEST_BYTES:
+                raise _MessageTooLarge
+            self._received += len(chunk)
+            yield chunk
 
 
-def _filled(outcomes: list[Found | None], wanted: Sequence[Wanted]) -> list[Found | None]:
+def _pad(outcomes: list[Found | None], wanted: Sequence[Wanted]) -> list[Found | None]:
     return outcomes + [None] * (len(wanted) - len(outcomes))
 
 
-def _message(entry: Entry, path: str, content: bytes | Path) -> RawMessage:
+def _message(entry: MessageMetadata, path: str, content: bytes | Path) -> RawMessage:
     return RawMessage(
         entry.key,
         None if isinstance(content, Path) else content,
@@ -169,21 +185,21 @@ def _message(entry: Entry, path: str, content: bytes | Path) -> RawMessage:
     )
 
 
-class Run:
-    """Some downloads. After the first error no further one begins."""
+class DownloadRun:
+    """A series of downloads. After the first error, no further one starts."""
 
-    def __init__(self, downloads: Downloads, base: str, wanted: Sequence[Wanted]) -> None:
+    def __init__(self, downloads: GraphDownloads, base: str, wanted: Sequence[Wanted]) -> None:
         self._downloads, self._base = downloads, base
         self._wanted = deque(wanted)
         self._under_way: deque[_Slot] = deque()
         self.is_over = False
 
     def take(self) -> Found | None:
-        """The next one; None while it is still on its way. Raises what stopped it."""
+        """The next message; None while it is still downloading. Raises the error that stopped the run."""
         if not self._under_way:
             self._fill()
         task = self._under_way[0].task
-        if not self._downloads.look(task):
+        if not self._downloads.poll(task):
             return None
         found = self._under_way[0].found()
         if found is None:
@@ -195,7 +211,7 @@ class Run:
         return found
 
     def rest(self) -> Iterator[Found]:
-        """After an error: what came in beside it."""
+        """After an error: the messages that still arrived."""
         self.is_over = True
         running = {slot.task for slot in self._under_way if not slot.task.cancel()}
         done, _ = wait(running, timeout=self._downloads.patience)
@@ -204,7 +220,7 @@ class Run:
                 yield found
 
     def _fill(self) -> None:
-        """The next ones are on their way while those that came are stored."""
+        """Starts the next downloads while finished ones are stored."""
         while self._wanted:
             tasks = {slot.task for slot in self._under_way}
             if len(tasks) > self._downloads.at_once or len(self._under_way) >= _BUNDLES_AHEAD * BATCH_REQUESTS:
@@ -215,13 +231,13 @@ class Run:
             self._submit_stretch()
 
     def _submit_stretch(self) -> None:
-        """Of the messages that follow the small ones are one task, and each of the others is one."""
+        """The next small messages form one task; each of the others is a task of its own."""
         together: list[Wanted] = []
         stretch: list[tuple[Wanted, bool]] = []
-        most = self._downloads.bundled
-        while self._wanted and len(together) < max(most, 1) and len(stretch) - len(together) < self._downloads.at_once:
+        limit = self._downloads.bundled
+        while self._wanted and len(together) < max(limit, 1) and len(stretch) - len(together) < self._downloads.at_once:
             wanted = self._wanted.popleft()
-            is_bundled = most > 1 and wanted[0].is_small
+            is_bundled = limit > 1 and wanted[0].is_small
             stretch.append((wanted, is_bundled))
             if is_bundled:
                 together.append(wanted)
@@ -231,7 +247,7 @@ class Run:
             self._under_way.append(_Slot(task, number, wanted))
 
     def _ask_singly(self, task: Future[Fetched]) -> None:
-        """The next few of those that should have come together and did not."""
+        """Requests the next few messages that were missing from their bundle."""
         for place, slot in enumerate(islice(self._under_way, self._downloads.at_once)):
             if slot.task is task and slot.outcome is None:
                 self._under_way[place] = _Slot(self._submit([slot.wanted]), 0, slot.wanted)
@@ -242,7 +258,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class _Slot:
-    """One message of a run: its task, and which of the task's it is."""
+    """One message of a run: its task, and its index within the task."""
 
     task: Future[Fetched]
     number: int
@@ -253,7 +269,7 @@ class _Slot:
         return self.task.result().outcomes[self.number]
 
     def found(self) -> Found | None:
-        """Of a task that has ended. Raises what kept it from coming; None, if nothing did but the others in its bundle."""
+        """The result of an ended task. Raises its error; None if the message was only missing from its bundle."""
         try:
             fetched = self.task.result()
         except CancelledError:

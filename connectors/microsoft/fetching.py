@@ -1,4 +1,4 @@
-"""One mailbox on its way out: its folders, the changes in each, and the messages that are new."""
+"""Fetches one mailbox: its folders, the changes in each, and the new messages."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
 from connectors.base import BATCH_MESSAGES, Batch, ChangeKind, Context, CopyChange, FolderListing, Json, Known, Skipped
+from connectors.batching import Packer
 from connectors.errors import ConnectorError, StateLost, Unavailable
-from connectors.microsoft.downloads import Downloads
-from connectors.microsoft.entries import FIELDS, IMMUTABLE, PREFER, Entry, change_of, read_entries
-from connectors.microsoft.folders import MAIL, Folder, Tree, read_tree, update
-from connectors.microsoft.graph import BATCH_REQUESTS, Graph, Refused, Sub, segment
-from connectors.microsoft.place import Place, place_key, read_place
+from connectors.microsoft.cursor import MicrosoftCursor, cursor_key, read_cursor
+from connectors.microsoft.downloads import GraphDownloads
+from connectors.microsoft.folders import MAIL, GraphFolder, Tree, read_tree, update
+from connectors.microsoft.graph import BATCH_REQUESTS, Graph, GraphRefused, Sub, segment
+from connectors.microsoft.metadata import FIELDS, IMMUTABLE, PREFER, MessageMetadata, change_of, read_entries
 from connectors.microsoft.settings import GraphSettings
-from connectors.packing import Packer
 from connectors.selection import date_rule, folder_rule, rules_digest
 
 _FEW_MESSAGES = 50
 _IDS_PER_PAGE = 1000
 _LISTED_AT_MOST = 250_000
-"""Keys of one folder in memory. In a longer one, what vanished while the state was lost is not found out."""
+"""Limit of a folder's keys in memory. In a longer one, messages that disappeared while the state was lost go unnoticed."""
 
 
 @dataclass(slots=True)
-class MailboxFetch:
+class GraphMailboxFetch:
     graph: Graph
-    downloads: Downloads
+    downloads: GraphDownloads
     context: Context
     settings: GraphSettings
     base: str
@@ -34,21 +34,21 @@ class MailboxFetch:
     address: str
     _tree: Tree = field(default_factory=Tree)
     _pending: dict[str, Json] = field(default_factory=dict)
-    """State that is true already and goes with the next batch: folders without news cost no batch of their own."""
+    """State that is already true and is stored with the next batch: unchanged folders cost no batch of their own."""
 
     def batches(self, state: Mapping[str, Json], known: Known) -> Iterator[Batch]:
         try:
             yield from self._folders(state, known)
         except ConnectorError:
             if self._pending:
-                yield Batch(state=self._taken({}))
+                yield Batch(state=self._take_state({}))
             raise
         if self._pending:
-            yield Batch(state=self._taken({}))
+            yield Batch(state=self._take_state({}))
 
     def _folders(self, state: Mapping[str, Json], known: Known) -> Iterator[Batch]:
-        """One call asks for what is new in the tree and in the first folders: in all, if they were at rest. Otherwise those
-        that are not done come first: a job that is throttled begins here again and again."""
+        """One call requests the changes in the tree and in the first folders, or in all of them if all were finished. Otherwise
+        unfinished folders come first, because a throttled job starts here again and again."""
         before = read_tree(state, self.address, self.settings.include_hidden)
         folders = before.folders() if before.link else []
         first = _few(self._unfinished(folders, state)) or folders[: BATCH_REQUESTS - 1]
@@ -59,7 +59,7 @@ class MailboxFetch:
         self._tree = changed.tree
         self._pending.update(changed.patch)
         for path in changed.removed.values():
-            yield Batch(listings=(FolderListing(path, ()),), state=self._taken({}))
+            yield Batch(listings=(FolderListing(path, ()),), state=self._take_state({}))
         folders = self._tree.folders()
         unfinished = self._unfinished(folders, state)
         settled = [folder for folder in folders if folder not in unfinished]
@@ -74,51 +74,58 @@ class MailboxFetch:
             else:
                 del settled[: len(stretch)]
 
-    def _unfinished(self, folders: Sequence[Folder], state: Mapping[str, Json]) -> list[Folder]:
-        """Empty ones come first: they go with the next batch."""
+    def _unfinished(self, folders: Sequence[GraphFolder], state: Mapping[str, Json]) -> list[GraphFolder]:
+        """Empty folders first: they are stored with the next batch."""
         found = [folder for folder in folders if self._place(state, folder.id).is_full]
         return sorted(found, key=lambda folder: folder.total > 0)
 
-    def _ask(self, folders: Sequence[Folder], state: Mapping[str, Json]) -> dict[str, Sub]:
-        """What is new in several folders, in one call."""
+    def _ask(self, folders: Sequence[GraphFolder], state: Mapping[str, Json]) -> dict[str, Sub]:
+        """Requests the changes in several folders in one call."""
         if len(folders) < 2:
             return {}
         answers = self.graph.batch([self._link(folder, state) for folder in folders], MAIL, PREFER)
         return {folder.id: answer for folder, answer in zip(folders, answers, strict=True)}
 
-    def _folder(self, folder: Folder, place: Place, known: Known, heard: Sub | None) -> Iterator[Batch]:
+    def _folder(self, folder: GraphFolder, place: MicrosoftCursor, known: Known, heard: Sub | None) -> Iterator[Batch]:
         if place.path and place.path != folder.path:
-            yield from self._renamed(folder, place, known)
+            yield from self._record_rename(folder, place, known)
             place = replace(place, path=folder.path)
         page = heard.body if heard and heard.status == 200 else None
         restarted = False
         while True:
             try:
                 page = page or self.graph.get(place.link or self._start(folder), MAIL, prefer=PREFER)
-            except Refused as refused:
+            except GraphRefused as refused:
                 if refused.status == 404:
-                    return  # the folder was deleted meanwhile: the next look at the tree says so
+                    return  # the folder was deleted in the meantime: the next update of the tree reports it
                 if not refused.state_is_lost:
                     raise Unavailable(f"the folder {folder.path} can't be read: {refused}") from refused
                 if restarted or not place.link:
-                    raise StateLost(f"the folder {folder.path} can't be read from its beginning") from refused
-                place, restarted = Place(rules=place.rules, path=place.path, is_again=True), True
+                    raise StateLost(f"the folder {folder.path} can't be read from the start") from refused
+                place, restarted = MicrosoftCursor(rules=place.rules, path=place.path, is_again=True), True
                 continue
-            following = _following(place, page, folder)
+            following = _next_cursor(place, page, folder)
             if place.is_again and place.link and not following.is_full:
                 whole = self._whole(folder)
-                yield Batch(listings=(whole,) if whole else (), state=self._taken({}))
+                yield Batch(listings=(whole,) if whole else (), state=self._take_state({}))
             yield from self._page(folder, place, read_entries(page), following, known)
             if not following.is_full and "@odata.deltaLink" in page:
                 return
             place, page = following, None
 
-    def _page(self, folder: Folder, place: Place, entries: list[Entry], following: Place, known: Known) -> Iterator[Batch]:
-        """One page of a folder, from where we were in it."""
-        start = _resumed(entries, place)
+    def _page(
+        self,
+        folder: GraphFolder,
+        place: MicrosoftCursor,
+        entries: list[MessageMetadata],
+        following: MicrosoftCursor,
+        known: Known,
+    ) -> Iterator[Batch]:
+        """One page of a folder, from the cursor on."""
+        start = _resume_at(entries, place)
         held = known([entry.key for entry in entries[start:]]) if entries[start:] else set()
         changes = tuple(self._changes(folder, entries[start:], held))
-        skipped, wanted = self._sorted(folder, place, entries[start:], held)
+        skipped, wanted = self._sort(folder, place, entries[start:], held)
         run = self.downloads.run(self.base, [(entry, folder.path) for entry in wanted.values()])
         packer = Packer(BATCH_MESSAGES)
         for number, entry in enumerate(entries[start:], start):
@@ -151,16 +158,16 @@ class MailboxFetch:
                 yield self._batch(packer, folder, replace(place, done=number + 1, last=entry.key), changes)
                 changes = ()
         listing = _listing(folder, place, entries, following)
-        state = {place_key(self.address, folder.id): following.as_json()}
+        state = {cursor_key(self.address, folder.id): following.as_json()}
         if packer.empty and not changes and listing is None:
             if following != place:
                 self._pending.update(state)
             return
-        self._told(packer)
-        yield packer.take(self._taken(state), listing, changes)
+        self._report_progress(packer)
+        yield packer.take(self._take_state(state), listing, changes)
 
-    def _changes(self, folder: Folder, entries: Sequence[Entry], held: set[str]) -> Iterator[CopyChange]:
-        """What happened to copies that we hold."""
+    def _changes(self, folder: GraphFolder, entries: Sequence[MessageMetadata], held: set[str]) -> Iterator[CopyChange]:
+        """Changes to archived copies."""
         yield from (change_of(entry, folder.path) for entry in entries if entry.key in held and not entry.is_removed)
         left = [entry.key for entry in entries if entry.is_removed and entry.key in held]
         for start in range(0, len(left), BATCH_REQUESTS):
@@ -168,25 +175,25 @@ class MailboxFetch:
             paths = [f"{self.base}/messages/{segment(key)}?$select=parentFolderId" for key in keys]
             for key, path, answer in zip(keys, paths, self.graph.batch(paths, MAIL, IMMUTABLE), strict=True):
                 now = self._tree.path(self._whereabouts(path, answer))
-                if now != folder.path:  # where it is back by now, it will be told again
+                if now != folder.path:  # if it is back by now, that will be reported again
                     yield CopyChange(ChangeKind.MOVED, key, now) if now else CopyChange(ChangeKind.GONE, key)
 
     def _whereabouts(self, path: str, answer: Sub) -> str:
-        """The id of the folder that a message lies in now; empty: in none, it was deleted."""
+        """The id of the folder that a message is in now; empty if it was deleted."""
         if answer.status in (404, 400):
             return ""
         try:
             body = answer.body if answer.status == 200 else self.graph.get(path, MAIL, prefer=IMMUTABLE)
-        except Refused as refused:
+        except GraphRefused as refused:
             if refused.is_gone or refused.status == 404:
                 return ""
             raise Unavailable(f"a message that was moved can't be found: {refused}") from refused
         return str(body.get("parentFolderId") or "")
 
-    def _sorted(
-        self, folder: Folder, place: Place, entries: Sequence[Entry], held: set[str]
-    ) -> tuple[dict[str, Skipped], dict[str, Entry]]:
-        """What a rule leaves out, and what is to be downloaded. A draft that was changed has other bytes than before."""
+    def _sort(
+        self, folder: GraphFolder, place: MicrosoftCursor, entries: Sequence[MessageMetadata], held: set[str]
+    ) -> tuple[dict[str, Skipped], dict[str, MessageMetadata]]:
+        """The messages that a rule excludes, and those to download. A changed draft has new bytes."""
         unwanted = folder_rule(self.settings, folder.path, folder.role)
         skipped, wanted = {}, {}
         for entry in entries:
@@ -199,8 +206,8 @@ class MailboxFetch:
                 skipped[entry.key] = Skipped(entry.key, rule, folder.path)
         return skipped, wanted
 
-    def _whole(self, folder: Folder) -> FolderListing | None:
-        """All keys of a folder that came in several pages, for those who look for what is gone. Costs ids only."""
+    def _whole(self, folder: GraphFolder) -> FolderListing | None:
+        """All keys of a folder that was listed in several pages, to find what is gone. Requests only ids."""
         keys: list[str] = []
         for page in self._ids(folder):
             keys += page
@@ -208,83 +215,85 @@ class MailboxFetch:
                 return None
         return FolderListing(folder.path, keys)
 
-    def _ids(self, folder: Folder) -> Iterator[list[str]]:
+    def _ids(self, folder: GraphFolder) -> Iterator[list[str]]:
         link: str | None = f"{self.base}/mailFolders/{segment(folder.id)}/messages?$select=id&$top={_IDS_PER_PAGE}"
         while link:
             try:
                 page = self.graph.get(link, MAIL, prefer=IMMUTABLE)
-            except Refused as refused:
+            except GraphRefused as refused:
                 raise Unavailable(f"the folder {folder.path} can't be read: {refused}") from refused
             self.context.progress()
             yield [entry.key for entry in read_entries(page)]
             link = page.get("@odata.nextLink")
 
-    def _renamed(self, folder: Folder, place: Place, known: Known) -> Iterator[Batch]:
-        """The copies that we hold are told their folder's new name. Costs ids only, and the place in the folder stays."""
+    def _record_rename(self, folder: GraphFolder, place: MicrosoftCursor, known: Known) -> Iterator[Batch]:
+        """Records the folder's new name in its archived copies. Requests only ids, and the cursor stays."""
         for number, keys in enumerate(self._ids(folder)):
             held = known(keys) if keys else set()
             moved = tuple(CopyChange(ChangeKind.MOVED, key, folder.path) for key in keys if key in held)
             listing = FolderListing(folder.path, keys, is_continued=number > 0, is_whole=False)
-            yield Batch(changes=moved, listings=() if place.is_full else (listing,), state=self._taken({}))
-        state = {place_key(self.address, folder.id): replace(place, path=folder.path).as_json()}
+            yield Batch(changes=moved, listings=() if place.is_full else (listing,), state=self._take_state({}))
+        state = {cursor_key(self.address, folder.id): replace(place, path=folder.path).as_json()}
         is_free = place.path not in {other.path for other in self._tree.folders()}
-        yield Batch(listings=(FolderListing(place.path, ()),) if is_free else (), state=self._taken(state))
+        yield Batch(listings=(FolderListing(place.path, ()),) if is_free else (), state=self._take_state(state))
 
-    def _batch(self, packer: Packer, folder: Folder, place: Place, changes: tuple[CopyChange, ...]) -> Batch:
-        self._told(packer)
+    def _batch(self, packer: Packer, folder: GraphFolder, place: MicrosoftCursor, changes: tuple[CopyChange, ...]) -> Batch:
+        self._report_progress(packer)
         here = replace(place, path=folder.path)
-        return packer.take(self._taken({place_key(self.address, folder.id): here.as_json()}), None, changes)
+        return packer.take(self._take_state({cursor_key(self.address, folder.id): here.as_json()}), None, changes)
 
-    def _told(self, packer: Packer) -> None:
+    def _report_progress(self, packer: Packer) -> None:
         self.context.progress(len(packer.messages) + len(packer.skipped) + len(packer.failed))
 
-    def _taken(self, state: dict[str, Json]) -> dict[str, Json]:
+    def _take_state(self, state: dict[str, Json]) -> dict[str, Json]:
         taken = {**self._pending, **state}
         self._pending.clear()
         return taken
 
-    def _place(self, state: Mapping[str, Json], folder_id: str) -> Place:
-        """Under other rules than before, a folder begins again."""
-        place, rules = read_place(state, self.address, folder_id), rules_digest(self.settings)
-        return place if place.rules == rules else Place(rules=rules, path=place.path, is_again=bool(place.path))
+    def _place(self, state: Mapping[str, Json], folder_id: str) -> MicrosoftCursor:
+        """If the rules have changed, the folder starts over."""
+        place, rules = read_cursor(state, self.address, folder_id), rules_digest(self.settings)
+        return place if place.rules == rules else MicrosoftCursor(rules=rules, path=place.path, is_again=bool(place.path))
 
-    def _link(self, folder: Folder, state: Mapping[str, Json]) -> str:
+    def _link(self, folder: GraphFolder, state: Mapping[str, Json]) -> str:
         return self._place(state, folder.id).link or self._start(folder)
 
-    def _start(self, folder: Folder) -> str:
+    def _start(self, folder: GraphFolder) -> str:
         return f"{self.base}/mailFolders/{segment(folder.id)}/messages/delta?{FIELDS}"
 
 
-def _few(folders: Sequence[Folder]) -> list[Folder]:
-    """The first, and those after it while there are few messages in all of them. What is asked for too early in a job that is
-    throttled is asked for again in the next one."""
+def _few(folders: Sequence[GraphFolder]) -> list[GraphFolder]:
+    """The first folder, and the following ones while they have few messages in total. What a throttled job requests too early
+    has to be requested again by the next one."""
     totals = accumulate(folder.total for folder in folders)
     enough = next((number for number, total in enumerate(totals) if total > _FEW_MESSAGES), len(folders))
     return list(folders[: min(max(enough, 1), BATCH_REQUESTS - 1)])
 
 
-def _following(place: Place, page: Mapping[str, Json], folder: Folder) -> Place:
-    """The place after a page."""
+def _next_cursor(place: MicrosoftCursor, page: Mapping[str, Json], folder: GraphFolder) -> MicrosoftCursor:
+    """The cursor after a page."""
     if more := page.get("@odata.nextLink"):
         return replace(place, link=str(more), done=0, last="", path=folder.path)
     if end := page.get("@odata.deltaLink"):
         return replace(place, link=str(end), done=0, last="", path=folder.path, is_full=False, is_again=False)
-    raise Unavailable("Microsoft Graph did not say how its list of messages goes on")
+    raise Unavailable("Microsoft Graph returned no link to the next page of messages")
 
 
-def _listing(folder: Folder, place: Place, entries: Sequence[Entry], following: Place) -> FolderListing | None:
-    """What a page says about the whole folder, page by page: it may be too long for memory."""
+def _listing(
+    folder: GraphFolder, place: MicrosoftCursor, entries: Sequence[MessageMetadata], following: MicrosoftCursor
+) -> FolderListing | None:
+    """A page's contribution to the listing of the folder, which may be too long for memory."""
     is_first, is_last = not place.link, not following.is_full
     keys = tuple(entry.key for entry in entries if not entry.is_removed)
-    if not place.is_full or (place.is_again and is_last and not is_first):  # (the whole listing came before)
+    if not place.is_full or (place.is_again and is_last and not is_first):  # (the whole listing was reported before)
         return None
     if not keys and not place.is_again:
         return None
     return FolderListing(folder.path, keys, is_continued=not is_first, is_whole=is_first and is_last)
 
 
-def _resumed(entries: Sequence[Entry], place: Place) -> int:
-    """How many entries are done. If the page has changed meanwhile: those up to the last one that was; else none."""
+def _resume_at(entries: Sequence[MessageMetadata], place: MicrosoftCursor) -> int:
+    """How many entries are done. If the page has changed, those up to the last known one, or none."""
     if place.done <= len(entries) and place.done and entries[place.done - 1].key == place.last:
         return place.done
     return next((number for number, entry in enumerate(entries, 1) if entry.key == place.last), 0) if place.done else 0

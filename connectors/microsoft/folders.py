@@ -1,4 +1,4 @@
-"""The folders of a mailbox: kept in the state, and brought up to date with what Graph says has changed."""
+"""The folders of a mailbox: stored in the state, and updated with the changes that Graph reports."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from dataclasses import dataclass, field
 
 from connectors.base import Json
 from connectors.errors import Unavailable
-from connectors.microsoft.graph import Graph, Refused, Sub
-from connectors.microsoft.place import folder_key, prefix, tree_key
-from connectors.selection import Role
+from connectors.microsoft.cursor import folder_key, prefix, tree_key
+from connectors.microsoft.graph import Graph, GraphRefused, Sub
+from connectors.selection import FolderRole
 
 MAIL = "Mail.Read"
 _FIELDS = "$select=displayName,parentFolderId,isHidden,totalItemCount"
 _WELL_KNOWN = {
-    "inbox": Role.INBOX,
-    "sentitems": Role.SENT,
-    "archive": Role.ARCHIVE,
-    "drafts": Role.DRAFTS,
-    "junkemail": Role.SPAM,
-    "deleteditems": Role.TRASH,
+    "inbox": FolderRole.INBOX,
+    "sentitems": FolderRole.SENT,
+    "archive": FolderRole.ARCHIVE,
+    "drafts": FolderRole.DRAFTS,
+    "junkemail": FolderRole.SPAM,
+    "deleteditems": FolderRole.TRASH,
 }
-_INHERITED = frozenset({Role.DRAFTS, Role.SPAM, Role.TRASH})
+_INHERITED = frozenset({FolderRole.DRAFTS, FolderRole.SPAM, FolderRole.TRASH})
 _DEEPEST = 300
 
 
@@ -37,45 +37,45 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Folder:
+class GraphFolder:
     id: str
     path: str
-    role: Role | None
+    role: FolderRole | None
     total: int
 
 
 @dataclass(slots=True)
 class Tree:
-    """All folders, also those that are not wanted: messages move in and out of them."""
+    """All folders, including excluded ones, because messages move in and out of them."""
 
     nodes: dict[str, Node] = field(default_factory=dict)
-    roles: dict[str, Role] = field(default_factory=dict)
+    roles: dict[str, FolderRole] = field(default_factory=dict)
     link: str = ""
     with_hidden: bool = False
 
     def path(self, folder_id: str) -> str | None:
-        """`Inbox/Invoices`. A slash inside a name is written as a division slash, so that paths stay unique."""
+        """`Inbox/Invoices`. A slash inside a name becomes a division slash, so that paths stay unique."""
         names = [self.nodes[step].name.replace("/", "∕") for step in self._way(folder_id)]
         return "/".join(reversed(names)) or None
 
-    def role(self, folder_id: str) -> Role | None:
-        """A folder inside Deleted Items was deleted, too."""
+    def role(self, folder_id: str) -> FolderRole | None:
+        """A folder inside Deleted Items was deleted too."""
         way = self._way(folder_id)
         own = self.roles.get(folder_id)
         return own or next((role for step in way if (role := self.roles.get(step)) in _INHERITED), None)
 
-    def folders(self) -> list[Folder]:
-        """Those to be walked: the inbox first, then what was sent, then by name."""
+    def folders(self) -> list[GraphFolder]:
+        """The folders to fetch: the inbox first, then sent mail, then by name."""
         found = [
-            Folder(key, self.path(key) or node.name, self.role(key), node.total)
+            GraphFolder(key, self.path(key) or node.name, self.role(key), node.total)
             for key, node in self.nodes.items()
             if self.with_hidden or not any(self.nodes[step].is_hidden for step in self._way(key))
         ]
-        order = {Role.INBOX: 0, Role.SENT: 1}
+        order = {FolderRole.INBOX: 0, FolderRole.SENT: 1}
         return sorted(found, key=lambda folder: (order.get(folder.role, 2) if folder.role else 2, folder.path, folder.id))
 
     def _way(self, folder_id: str) -> list[str]:
-        """From a folder up to the one that lies in none of ours."""
+        """The ids from a folder up to the top level."""
         way: list[str] = []
         while folder_id in self.nodes and folder_id not in way and len(way) < _DEEPEST:
             way.append(folder_id)
@@ -84,13 +84,13 @@ class Tree:
 
 
 def read_tree(state: Mapping[str, Json], address: str, with_hidden: bool) -> Tree:
-    """Without a link where there is no state that we could use: then all folders are asked for."""
+    """Without a link if there is no usable state: then all folders are requested."""
     match state.get(tree_key(address)):
         case {"link": str(link), "roles": dict(roles), "hidden": bool(hidden)} if hidden == with_hidden:
             pass
         case _:
             return Tree(with_hidden=with_hidden)
-    known = {role.value: role for role in Role}
+    known = {role.value: role for role in FolderRole}
     tree = Tree({}, {str(key): known[role] for key, role in roles.items() if role in known}, link, with_hidden)
     start = folder_key(address, "")
     for key, value in state.items():
@@ -111,24 +111,24 @@ def start_link(base: str, with_hidden: bool) -> str:
 class Update:
     tree: Tree
     patch: dict[str, Json]
-    """The state that follows; a None deletes its key."""
+    """The new state; None deletes a key."""
     removed: dict[str, str]
-    """Folders that are there no more: id → path."""
+    """Folders that no longer exist: id → path."""
 
 
 def update(graph: Graph, base: str, address: str, before: Tree, state: Mapping[str, Json], first: Sub | None = None) -> Update:
-    """`first`: what Graph has answered to the tree's link already."""
+    """`first`: Graph's response to the tree's link, if it was already requested."""
     try:
         if not before.link:
-            raise Refused(410, "", "nothing is known yet")
+            raise GraphRefused(410, "", "nothing is known yet")
         after, seen = _changed(graph, before, before.link, first)
-    except Refused as refused:
+    except GraphRefused as refused:
         if not refused.state_is_lost:
             raise Unavailable(f"the folders can't be listed: {refused}") from refused
         empty = Tree(with_hidden=before.with_hidden)
         try:
             after, seen = _changed(graph, empty, start_link(base, before.with_hidden), None)
-        except Refused as again:
+        except GraphRefused as again:
             raise Unavailable(f"the folders can't be listed: {again}") from again
     if not before.link or seen - before.nodes.keys():
         after.roles = _roles(graph, base)
@@ -136,7 +136,7 @@ def update(graph: Graph, base: str, address: str, before: Tree, state: Mapping[s
 
 
 def _changed(graph: Graph, before: Tree, link: str, first: Sub | None) -> tuple[Tree, set[str]]:
-    """The tree after the changes, and the folders that were named in them."""
+    """The tree after the changes, and the folders that they named."""
     tree = Tree(dict(before.nodes), dict(before.roles), "", before.with_hidden)
     seen: set[str] = set()
     body = first.body if first and first.status == 200 else graph.get(link, MAIL)
@@ -160,13 +160,13 @@ def _changed(graph: Graph, before: Tree, link: str, first: Sub | None) -> tuple[
         if not following:
             tree.link = str(body.get("@odata.deltaLink") or "")
             if not tree.link:
-                raise Unavailable("Microsoft Graph did not say how its list of folders goes on")
+                raise Unavailable("Microsoft Graph returned no link to the next page of folders")
             return tree, seen
         body = graph.get(str(following), MAIL)
 
 
-def _roles(graph: Graph, base: str) -> dict[str, Role]:
-    """Names differ by language; the well-known ones do not. One that a mailbox lacks is answered with 404."""
+def _roles(graph: Graph, base: str) -> dict[str, FolderRole]:
+    """Display names depend on the language; well-known names do not. A folder that a mailbox lacks returns 404."""
     paths = [f"{base}/mailFolders/{name}?$select=id" for name in _WELL_KNOWN]
     found = {}
     for path, role, answer in zip(paths, _WELL_KNOWN.values(), graph.batch(paths, MAIL), strict=True):
@@ -174,7 +174,7 @@ def _roles(graph: Graph, base: str) -> dict[str, Role]:
         if answer.status not in (200, 404):
             try:
                 body = graph.get(path, MAIL)
-            except Refused as refused:
+            except GraphRefused as refused:
                 if refused.status != 404:
                     raise Unavailable(f"the folders can't be listed: {refused}") from refused
         if body.get("id"):

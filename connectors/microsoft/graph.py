@@ -1,4 +1,4 @@
-"""Microsoft Graph: requests within the limits, and what its refusals mean to us."""
+"""Microsoft Graph: requests within the limits, and translation of its errors."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ import orjson
 
 from connectors.base import Context, Json, Quota
 from connectors.errors import AuthFailed, Throttled, Unavailable
-from connectors.microsoft.explain import mailbox_error, one_line, permission_error
-from connectors.microsoft.line import Line, pause_asked_for
-from connectors.microsoft.tokens import Tokens
+from connectors.microsoft.error_messages import mailbox_error, one_line, permission_error
+from connectors.microsoft.http import GraphHttpClient, pause_seconds
+from connectors.microsoft.tokens import MicrosoftTokens
 
 T = TypeVar("T")
 
 VERSION = "v1.0"
 BATCH_REQUESTS = 20
 AT_ONCE = 4
-"""What Graph allows for one mailbox. Of the requests of a batch it works on so many at once, whatever else is said to it."""
+"""Graph's limit for one mailbox, and how many requests of a batch it processes at once."""
 _ANSWER_BYTES = 64 << 20
 _TRIES = 3
 _PAUSES = (0.3, 1.0)
@@ -32,8 +32,8 @@ _THROTTLED_SECONDS = 10.0
 _PASSING = frozenset({408, 500, 502, 503, 504})
 
 
-class Refused(Exception):
-    """An answer that is neither good nor an error of the whole source: the caller knows what it means."""
+class GraphRefused(Exception):
+    """An error response that does not concern the whole source: the caller knows what it means."""
 
     def __init__(self, status: int, code: str, said: str) -> None:
         super().__init__(f"{said} (HTTP {status}, {code})" if code else f"{said} (HTTP {status})")
@@ -49,21 +49,21 @@ class Refused(Exception):
 
 
 class NoMailbox(Unavailable):
-    """There is a user, and nothing of theirs that could be read."""
+    """The user exists, but has no readable mailbox."""
 
 
 class AnswerTooLarge(Unavailable):
-    """It was not read to its end: it would not be smaller the next time."""
+    """The response was not read to its end: it would not be smaller the next time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sub:
-    """The answer to one of the requests of a batch."""
+    """The response to one request of a batch."""
 
     status: int
     body: dict[str, Json]
     text: str = field(default="", repr=False)
-    """Instead of a body in JSON: that is how Graph gives what is none."""
+    """Graph's encoding of a body that is not JSON."""
     headers: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -72,14 +72,14 @@ class Sub:
 
     @property
     def is_gone(self) -> bool:
-        return Refused(self.status, *refusal_of(self.body)).is_gone
+        return GraphRefused(self.status, *refusal_of(self.body)).is_gone
 
 
 class _Places:
-    """The requests that a mailbox allows at once. A batch needs one for each request that Graph works on at once."""
+    """Limits the concurrent requests of a mailbox. A batch needs one slot per request that Graph processes at once."""
 
-    def __init__(self, most: int, line: Line) -> None:
-        self._free, self._line = most, line
+    def __init__(self, limit: int, line: GraphHttpClient) -> None:
+        self._free, self._line = limit, line
         self._changed = threading.Condition()
 
     @contextlib.contextmanager
@@ -98,9 +98,9 @@ class _Places:
 
 
 class Graph:
-    """All requests of one connector. Safe to use from several threads."""
+    """All requests of one connector. Thread-safe."""
 
-    def __init__(self, url: str, tokens: Tokens, line: Line, context: Context, at_once: int) -> None:
+    def __init__(self, url: str, tokens: MicrosoftTokens, line: GraphHttpClient, context: Context, at_once: int) -> None:
         self.root, self.at_once = url, at_once
         self._tokens, self._line, self._context = tokens, line, context
         self._places = _Places(at_once, line)
@@ -109,15 +109,15 @@ class Graph:
         self._turns = 0
 
     def limit(self, quota: Quota) -> None:
-        """From now on: requests for one mailbox."""
+        """Applies the quota of one mailbox from now on."""
         self._quota, self._turns = quota, 0
 
     def get(self, address: str, permission: str, *, prefer: str = "", version: str = VERSION) -> dict[str, Json]:
-        """A JSON answer, from a path or from a link that Graph has given."""
+        """A JSON response, from a path or from a link that Graph returned."""
         return self._tried(address, permission, _parsed, prefer=prefer, version=version)
 
     def pages(self, path: str, permission: str) -> Iterator[dict[str, Json]]:
-        """The entries of a list, through all its pages."""
+        """The entries of a list, over all pages."""
         link: str | None = path
         while link:
             page = self.get(link, permission)
@@ -126,19 +126,19 @@ class Graph:
             link = page.get("@odata.nextLink")
 
     def batch(self, addresses: Sequence[str], permission: str, prefer: str = "") -> list[Sub]:
-        """Up to 20 requests, in as few calls as can be, answered in our order. A refusal of one of them is its own affair;
-        where there are no batches, none of them has an answer."""
+        """Up to 20 requests in as few calls as possible, with responses in our order. An error of one request is in its
+        response; if the server has no batches, all responses are empty."""
         step = BATCH_REQUESTS if self.at_once >= AT_ONCE else self.at_once
         stretches = [addresses[start : start + step] for start in range(0, len(addresses), step)]
         try:
             return [answer for stretch in stretches for answer in self.one_batch(stretch, permission, prefer)]
-        except Refused:
+        except GraphRefused:
             return [_sub(None)] * len(addresses)
 
     def one_batch(
         self, addresses: Sequence[str], permission: str, prefer: str = "", most_bytes: int = _ANSWER_BYTES
     ) -> list[Sub]:
-        """One call. Each request in it counts as one. Raises Refused if it is refused as a whole."""
+        """One call, in which each request counts. Raises GraphRefused if it is refused as a whole."""
         headers = {"Prefer": prefer} if prefer else {}
         requests: list[dict[str, Json]] = [
             {"id": str(number), "method": "GET", "url": self._relative(address), "headers": headers}
@@ -157,7 +157,7 @@ class Graph:
         return [_sub(found.get(request["id"])) for request in requests]
 
     def stream(self, address: str, permission: str, take: Callable[[httpx2.Response], T]) -> T:
-        """What `take` makes of an answer that it reads itself."""
+        """The result of `take`, which reads the response itself."""
         return self._tried(address, permission, take, prefer='IdType="ImmutableId"')
 
     def _tried(
@@ -173,7 +173,7 @@ class Graph:
         headers: Mapping[str, str] | None = None,
         **more: Any,
     ) -> T:
-        """A token that was refused is renewed once; what may pass is tried again, and soon given up."""
+        """Renews a rejected token once; retries temporary errors a few times."""
         url, stale, tries = self._absolute(address, version), None, 0
         while True:
             tries += 1
@@ -182,7 +182,7 @@ class Graph:
             sent = {**(headers or {}), "Authorization": f"Bearer {token}", **({"Prefer": prefer} if prefer else {})}
             try:
                 places = self._places.held(min(cost, self.at_once))
-                with places, self._line.asked(method, url, headers=sent, **more) as response:
+                with places, self._line.request(method, url, headers=sent, **more) as response:
                     status = response.status_code
                     if status == 200:
                         return take(response)
@@ -194,7 +194,7 @@ class Graph:
                     raise
                 self._line.wait(_PAUSES[tries - 1])
                 continue
-            if status in (307, 308):  # an archive that lies in several places
+            if status in (307, 308):  # an archive that is spread over several servers
                 url = self._absolute(response.headers.get("Location", ""), version)
             elif status == 401 and stale is None:
                 stale = token
@@ -203,46 +203,46 @@ class Graph:
             else:
                 raise self._error(response, code, said, permission, token)
             if tries > _TRIES + 2:
-                raise Unavailable("Microsoft Graph sends us from one address to the next")
+                raise Unavailable("Microsoft Graph returned too many redirects")
 
     def _error(self, response: httpx2.Response, code: str, said: str, permission: str, token: str) -> Exception:
         status, text = response.status_code, one_line(said, (*self._tokens.secrets, token))
         if _asks_for_a_pause(status, response.headers):
             return self.throttled(response.headers)
         if status == 401:
-            return AuthFailed(f"Microsoft Graph refuses the token: {text}")
+            return AuthFailed(f"Microsoft Graph rejected the token: {text}")
         if status == 403 and code not in ("ErrorItemNotFound",):
             return permission_error(permission, token, "this mailbox" if self._quota else "the directory")
         reason = mailbox_error(code)
         if reason:
             return NoMailbox(f"{reason} ({code})")
         if status in (502, 503, 504, 408):
-            return Unavailable(f"Microsoft Graph answers with HTTP {status}")
-        return Refused(status, code, text)
+            return Unavailable(f"Microsoft Graph responded with HTTP {status}")
+        return GraphRefused(status, code, text)
 
     def throttled(self, headers: Mapping[str, str]) -> Throttled:
-        """From now on nobody asks until the pause is over that these headers ask for."""
-        seconds = pause_asked_for(headers, _THROTTLED_SECONDS)
+        """All workers pause for the time that these headers ask for."""
+        seconds = pause_seconds(headers, _THROTTLED_SECONDS)
         with self._lock:
             self._turns = 0
         pause = self._context.back_off(self._quota, seconds) if self._quota else seconds
         return Throttled("Microsoft Graph asks for a pause", pause)
 
-    def turns_at_hand(self, most: int) -> int:
-        """How many requests could be made now, from 1 to `most`. Raises Throttled if none could."""
+    def turns_at_hand(self, limit: int) -> int:
+        """How many requests may be sent now, from 1 to `limit`. Raises Throttled if none."""
         if self._quota is None:
-            return most
+            return limit
         with self._lock:
-            if self._turns < most:
+            if self._turns < limit:
                 try:
                     self._turns += self._context.wait_for_turn(1.0, (self._quota,), _TURNS_AT_ONCE)
                 except Throttled:
                     if not self._turns:
                         raise
-            return min(most, self._turns)
+            return min(limit, self._turns)
 
     def _take_turn(self, cost: int) -> None:
-        """Turns are asked for several at a time: each question is a round trip to Redis."""
+        """Turns are requested several at a time, because each request is a round trip to Redis."""
         if self._quota is None:
             self._context.wait_for_turn()
             return
@@ -252,7 +252,7 @@ class Graph:
             self._turns -= cost
 
     def _absolute(self, address: str, version: str) -> str:
-        """Our token goes to no server but ours, whatever a link says."""
+        """Our token is sent only to the configured server, whatever a link says."""
         if address.startswith("/"):
             return f"{self.root}/{version}{address}"
         if urlsplit(address)[:2] != urlsplit(self.root)[:2]:
@@ -267,7 +267,7 @@ class Graph:
 
 
 def segment(text: str) -> str:
-    """An id as a part of a path."""
+    """An id as a path segment."""
     return quote(text, safe="")
 
 
@@ -280,14 +280,14 @@ def _parsed(response: httpx2.Response, most_bytes: int = _ANSWER_BYTES) -> dict[
     for chunk in response.iter_bytes():
         size += len(chunk)
         if size > most_bytes:
-            raise AnswerTooLarge("an answer of Microsoft Graph is too large")
+            raise AnswerTooLarge("a response of Microsoft Graph is too large")
         parts.append(chunk)
     try:
         found = orjson.loads(b"".join(parts))
     except orjson.JSONDecodeError as error:
-        raise Unavailable("an answer of Microsoft Graph is no JSON") from error
+        raise Unavailable("a response of Microsoft Graph is not JSON") from error
     if not isinstance(found, dict):
-        raise Unavailable("an answer of Microsoft Graph is not what it should be")
+        raise Unavailable("a response of Microsoft Graph is not valid")
     return found
 
 
@@ -312,5 +312,5 @@ def _sub(answer: Mapping[str, Json] | None) -> Sub:
     if answer is None:
         return Sub(504, {})
     body, status, headers = answer.get("body"), int(answer.get("status") or 504), answer.get("headers")
-    told = httpx2.Headers(headers) if status != 200 and isinstance(headers, dict) else {}  # of a good answer nobody asks
-    return Sub(status, body if isinstance(body, dict) else {}, body if isinstance(body, str) else "", told)
+    named = httpx2.Headers(headers) if status != 200 and isinstance(headers, dict) else {}  # not needed for a success
+    return Sub(status, body if isinstance(body, dict) else {}, body if isinstance(body, str) else "", named)

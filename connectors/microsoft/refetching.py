@@ -1,4 +1,4 @@
-"""Single messages again: dead letters and gaps."""
+"""Fetches single messages again: dead letters and gaps."""
 
 from __future__ import annotations
 
@@ -6,41 +6,41 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from connectors.base import BATCH_MESSAGES, Batch, Context, not_found
+from connectors.batching import Packer
 from connectors.errors import ConnectorError, Unavailable
-from connectors.microsoft.downloads import Downloads, Found
-from connectors.microsoft.entries import FIELDS, IMMUTABLE, Entry, read_entry
+from connectors.microsoft.downloads import Found, GraphDownloads
 from connectors.microsoft.folders import MAIL, Tree, update
-from connectors.microsoft.graph import BATCH_REQUESTS, Graph, Refused, Sub, segment
-from connectors.packing import Packer
+from connectors.microsoft.graph import BATCH_REQUESTS, Graph, GraphRefused, Sub, segment
+from connectors.microsoft.metadata import FIELDS, IMMUTABLE, MessageMetadata, read_entry
 
 
 @dataclass(slots=True)
-class Refetch:
+class GraphRefetch:
     graph: Graph
-    downloads: Downloads
+    downloads: GraphDownloads
     context: Context
     base: str
     address: str
 
     def batches(self, keys: Collection[str]) -> Iterator[Batch]:
-        """Each once."""
-        asked = list(dict.fromkeys(keys))
-        if not asked:
+        """One result per key."""
+        requested = list(dict.fromkeys(keys))
+        if not requested:
             return
         tree = update(self.graph, self.base, self.address, Tree(with_hidden=True), {}).tree
         packer = Packer(BATCH_MESSAGES)
         try:
-            yield from self._packed(asked, tree, packer)
-        except ConnectorError:  # what came before it is kept: otherwise a quota could be too small for ever
+            yield from self._packed(requested, tree, packer)
+        except ConnectorError:  # store what arrived before it; otherwise a small quota could prevent any progress
             if not packer.empty:
                 yield packer.take()
             raise
         if not packer.empty:
             yield packer.take()
 
-    def _packed(self, asked: list[str], tree: Tree, packer: Packer) -> Iterator[Batch]:
-        for start in range(0, len(asked), BATCH_REQUESTS):
-            stretch = asked[start : start + BATCH_REQUESTS]
+    def _packed(self, requested: list[str], tree: Tree, packer: Packer) -> Iterator[Batch]:
+        for start in range(0, len(requested), BATCH_REQUESTS):
+            stretch = requested[start : start + BATCH_REQUESTS]
             entries = self._entries(stretch)
             there = [(entry, tree.path(entry.folder_id) or "") for key in stretch if (entry := entries.get(key))]
             for key in stretch:
@@ -51,7 +51,7 @@ class Refetch:
                     yield packer.take()
                 packer.put(found)
 
-    def _entries(self, keys: list[str]) -> dict[str, Entry]:
+    def _entries(self, keys: list[str]) -> dict[str, MessageMetadata]:
         paths = [f"{self.base}/messages/{segment(key)}?{FIELDS}" for key in keys]
         found = {}
         for key, path, answer in zip(keys, paths, self.graph.batch(paths, MAIL, IMMUTABLE), strict=True):
@@ -60,17 +60,17 @@ class Refetch:
                 found[key] = entry
         return found
 
-    def _entry(self, path: str, answer: Sub) -> Entry | None:
+    def _entry(self, path: str, answer: Sub) -> MessageMetadata | None:
         if answer.status in (404, 400):
             return None
         try:
             return read_entry(answer.body if answer.status == 200 else self.graph.get(path, MAIL, prefer=IMMUTABLE))
-        except Refused as refused:
+        except GraphRefused as refused:
             if refused.status in (404, 400):
                 return None
             raise Unavailable(f"a message can't be looked up: {refused}") from refused
 
-    def _downloaded(self, wanted: list[tuple[Entry, str]]) -> Iterator[Found]:
+    def _downloaded(self, wanted: list[tuple[MessageMetadata, str]]) -> Iterator[Found]:
         run = self.downloads.run(self.base, wanted)
         for _ in wanted:
             try:

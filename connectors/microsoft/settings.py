@@ -1,4 +1,4 @@
-"""What has to be said about a Microsoft source."""
+"""The settings of Microsoft sources."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from connectors.selection import Destination, LongText, SourceSettings, Strict, 
 
 
 class Cloud(StrEnum):
-    """Microsoft's national clouds: each has servers of its own."""
+    """Microsoft's national clouds, each with its own servers."""
 
     GLOBAL = "global"
     US_GOVERNMENT = "us-government"
@@ -30,9 +30,9 @@ _SERVERS = {
 
 
 def _https(address: str) -> str:
-    """Tokens go there."""
+    """Required, because tokens are sent there."""
     if not address.startswith("https://") or not address[8:].strip("/"):
-        raise ValueError("expected an address that begins with https://")
+        raise ValueError("expected a URL that begins with https://")
     return address.rstrip("/")
 
 
@@ -54,20 +54,20 @@ class GraphSettings(SourceSettings):
         default=Cloud.GLOBAL, description="global, us-government, us-dod or china"
     )
     authority: Annotated[Https | None, Destination.URL] = Field(
-        default=None, description="where tokens come from, instead of the cloud's own address"
+        default=None, description="URL that issues tokens, instead of the cloud's own"
     )
     graph: Annotated[Https | None, Destination.URL] = Field(
-        default=None, description="where Microsoft Graph is, instead of the cloud's own address"
+        default=None, description="base URL of Microsoft Graph, instead of the cloud's own"
     )
     ca: Annotated[LongText | None, Destination.ROUTE] = Field(
         default=None, description="certificates to trust instead of the system's (PEM)"
     )
-    ca_file: Annotated[Path | None, Destination.ROUTE] = Field(default=None, description="the same as a file of the server")
-    include_hidden: bool = Field(default=False, description="hidden folders too")
+    ca_file: Annotated[Path | None, Destination.ROUTE] = Field(default=None, description="the same as a file on the server")
+    include_hidden: bool = Field(default=False, description="include hidden folders")
     requests_per_minute: int = Field(
-        default=1000, ge=1, description="what Microsoft allows for one mailbox (10,000 in ten minutes)"
+        default=1000, ge=1, description="Microsoft's limit for one mailbox (10,000 in ten minutes)"
     )
-    requests_at_once: int = Field(default=4, ge=1, le=4, description="what Microsoft allows for one mailbox")
+    requests_at_once: int = Field(default=4, ge=1, le=4, description="Microsoft's limit for one mailbox")
 
     def hosts(self) -> tuple[str, ...]:
         return tuple(urlsplit(url).hostname or "" for url in (self.authority_url, self.graph_url))
@@ -75,7 +75,7 @@ class GraphSettings(SourceSettings):
     @model_validator(mode="after")
     def _certificates_once(self) -> Self:
         if self.ca and self.ca_file:
-            raise ValueError("give the certificates once: either ca or ca_file")
+            raise ValueError("set only one of ca and ca_file")
         return self
 
     @property
@@ -89,14 +89,14 @@ class GraphSettings(SourceSettings):
 
 class Microsoft365Settings(GraphSettings):
     tenant: Name = Field(description="the organisation: its Directory (tenant) ID, or one of its domains")
-    groups_in: Texts = Field(default=(), description="only the members of these groups (address, name or id)")
-    groups_out: Texts = Field(default=(), description="not the members of these groups (address, name or id)")
-    include_shared: bool = Field(default=False, description="shared mailboxes too")
-    include_archives: bool = Field(default=False, description="in-place archives too, each as a mailbox of its own")
+    groups_in: Texts = Field(default=(), description="only members of these groups (address, name or id)")
+    groups_out: Texts = Field(default=(), description="no members of these groups (address, name or id)")
+    include_shared: bool = Field(default=False, description="include shared mailboxes")
+    include_archives: bool = Field(default=False, description="include in-place archives, each as a separate mailbox")
 
 
 class Microsoft365Secrets(Strict):
-    """One of both: a client secret, or a certificate with its private key."""
+    """Either a client secret, or a certificate with its private key."""
 
     client_secret: SecretStr | None = None
     certificate: SecretStr | None = None
@@ -106,12 +106,12 @@ class Microsoft365Secrets(Strict):
     @model_validator(mode="after")
     def _one_of_both(self) -> Self:
         if (self.client_secret is None) == (self.certificate is None):
-            raise ValueError("give either client_secret or certificate")
+            raise ValueError("set either client_secret or certificate")
         if self.certificate:
             text = self.certificate.get_secret_value()
             for part in ("CERTIFICATE-----", "PRIVATE KEY-----"):
                 if part not in text:
-                    raise ValueError(f"the certificate needs two parts (PEM), and has no “{part.strip('-').lower()}”")
+                    raise ValueError(f"the certificate needs two PEM parts, but has no “{part.strip('-').lower()}”")
         return self
 
 
@@ -124,4 +124,4 @@ class OutlookSettings(GraphSettings):
 
 class OutlookSecrets(Strict):
     refresh_token: SecretStr = SecretStr("")
-    """Comes from signing in (`--sign-in`). Replaced by a newer one as Microsoft hands them out."""
+    """Set by signing in (`--sign-in`), and replaced whenever Microsoft issues a newer one."""

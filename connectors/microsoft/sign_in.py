@@ -1,4 +1,4 @@
-"""Signing in, for the mailbox of one person: in a browser (authorization code with PKCE), or with a code on any device."""
+"""Sign-in for the mailbox of one person: in a browser (authorization code with PKCE), or with a code on any device."""
 
 from __future__ import annotations
 
@@ -10,38 +10,38 @@ import msal
 
 from connectors.base import Json
 from connectors.errors import AuthFailed
-from connectors.microsoft.explain import entra_error
-from connectors.microsoft.line import Line
+from connectors.microsoft.error_messages import entra_error
+from connectors.microsoft.http import GraphHttpClient
 from connectors.microsoft.settings import OutlookSecrets, OutlookSettings
-from connectors.microsoft.tokens import asked, client_options, scopes
+from connectors.microsoft.tokens import acquire_token, client_options, scopes
 
 
 class OutlookSignIn:
-    """One attempt (connectors.sign_in)."""
+    """One sign-in attempt (connectors.sign_in)."""
 
     def __init__(self, settings: OutlookSettings, _: OutlookSecrets) -> None:
         self._settings = settings
-        self._line = Line(settings.ca_file, 1, settings.ca)
+        self._line = GraphHttpClient(settings.ca_file, 1, settings.ca)
         self._flow: dict[str, Any] = {}
 
-    def in_browser(self, redirect_uri: str) -> str:
+    def start_in_browser(self, redirect_uri: str) -> str:
         self._flow = dict(
             self._begin(lambda app: app.initiate_auth_code_flow(scopes(self._settings), redirect_uri=redirect_uri))
         )
         return str(self._flow["auth_uri"])
 
-    def answered(self, query: Mapping[str, str]) -> dict[str, str]:
+    def complete_in_browser(self, query: Mapping[str, str]) -> dict[str, str]:
         if query.get("error"):
             raise entra_error({"error": "invalid_grant", "error_description": query.get("error_description", "")}, ())
         return self._secrets(lambda: self._app().acquire_token_by_auth_code_flow(self._flow, dict(query)))
 
-    def on_device(self) -> tuple[str, str]:
+    def start_on_device(self) -> tuple[str, str]:
         self._flow = dict(self._begin(lambda app: app.initiate_device_flow(scopes(self._settings))))
         if "user_code" not in self._flow:
             raise entra_error({"error": "invalid_request", **self._flow}, ())
         return str(self._flow["verification_uri"]), str(self._flow["user_code"])
 
-    def entered(self) -> dict[str, str]:
+    def complete_on_device(self) -> dict[str, str]:
 
         def poll() -> Mapping[str, Json]:
             while True:
@@ -59,21 +59,21 @@ class OutlookSignIn:
         return msal.PublicClientApplication(self._settings.client_id, **client_options(self._settings, self._line))
 
     def _begin(self, ask: Callable[[Any], Mapping[str, Json]]) -> Mapping[str, Json]:
-        """(Such an answer has no token in it yet.)"""
+        """(This response contains no token yet.)"""
         found: dict[str, Json] = {}
 
         def begun() -> Mapping[str, Json]:
-            with warnings.catch_warnings():  # msal would rather have the answer in a form, which nobody could copy and paste
+            with warnings.catch_warnings():  # msal prefers a form post, which can't be copied and pasted
                 warnings.simplefilter("ignore")
                 found.update(ask(self._app()))
             return {"access_token": ""}
 
-        asked(begun, ())
+        acquire_token(begun, ())
         return found
 
     def _secrets(self, ask: Callable[[], Mapping[str, Json]]) -> dict[str, str]:
-        answer = asked(ask, ())
+        answer = acquire_token(ask, ())
         token = answer.get("refresh_token")
         if not isinstance(token, str) or not token:
-            raise AuthFailed("Entra gave no refresh token: the app needs the delegated permission offline_access")
+            raise AuthFailed("Entra returned no refresh token: the app needs the delegated permission offline_access")
         return {"refresh_token": token}

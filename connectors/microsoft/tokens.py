@@ -1,4 +1,4 @@
-"""Access tokens: for an app of its own, or for whoever signed in. One is used by all jobs of a process until it expires."""
+"""Access tokens: for an app, or for a signed-in user. All jobs of a process share one until it expires."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from cryptography.x509 import load_pem_x509_certificate
 
 from connectors.base import Context, Json
 from connectors.errors import AuthFailed, Throttled, Unavailable
-from connectors.microsoft.explain import entra_error
-from connectors.microsoft.line import Line, pause_asked_for
+from connectors.microsoft.error_messages import entra_error
+from connectors.microsoft.http import GraphHttpClient, pause_seconds
 from connectors.microsoft.settings import GraphSettings, Microsoft365Secrets, Microsoft365Settings, OutlookSettings
 
 _BEFORE_EXPIRY_SECONDS = 300.0
@@ -27,23 +27,24 @@ _BEGIN = "-----BEGIN "
 _LABEL_CHARS = 64
 PERMISSIONS = ("Mail.Read", "User.Read")
 
-logging.getLogger("msal").setLevel(logging.CRITICAL)  # it would log answers as they come
+logging.getLogger("msal").setLevel(logging.CRITICAL)  # it would log raw responses
 
 
-class Tokens(Protocol):
+class MicrosoftTokens(Protocol):
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What must not be seen in any text."""
+        """Values that must not appear in any text."""
 
     def get(self, stale: str | None = None) -> str:
-        """A token, and another one than `stale`, which the server has refused."""
+        """A token that differs from `stale`, which the server has rejected."""
 
     def renew(self) -> str:
-        """From the server, whatever is kept."""
+        """A new token from the server, bypassing the cache."""
 
 
 class _Kept:
-    """Tokens of this process by what they were got with. Times are of the steady clock: the wall clock may be wrong."""
+    """The tokens of this process, by a digest of what they were obtained with. Uses the monotonic clock, because the wall clock
+    may be wrong."""
 
     def __init__(self) -> None:
         self._tokens: dict[str, tuple[str, float]] = {}
@@ -62,9 +63,9 @@ _KEPT = _Kept()
 
 
 class AppTokens:
-    """For an app with permissions of its own."""
+    """For an app with application permissions."""
 
-    def __init__(self, settings: Microsoft365Settings, secrets: Microsoft365Secrets, line: Line) -> None:
+    def __init__(self, settings: Microsoft365Settings, secrets: Microsoft365Secrets, line: GraphHttpClient) -> None:
         self._settings, self._secrets, self._line = settings, secrets, line
         self.secrets = tuple(value.get_secret_value() for _, value in secrets if value is not None)
         self._key = _digest(settings.authority_url, settings.tenant, settings.client_id, settings.graph_url, *self.secrets)
@@ -73,7 +74,7 @@ class AppTokens:
         return _KEPT.find(self._key, stale) or self.renew()
 
     def renew(self) -> str:
-        answer = asked(self._ask, self.secrets)
+        answer = acquire_token(self._ask, self.secrets)
         _KEPT.keep(self._key, answer["access_token"], float(answer.get("expires_in", 3600)))
         return str(answer["access_token"])
 
@@ -87,9 +88,9 @@ class AppTokens:
 
 
 class SignedInTokens:
-    """For the one who signed in. Microsoft hands out a new refresh token now and then: it is kept for the next time."""
+    """For a signed-in user. Microsoft sometimes issues a new refresh token, which is stored for later jobs."""
 
-    def __init__(self, settings: OutlookSettings, refresh_token: str, line: Line, context: Context) -> None:
+    def __init__(self, settings: OutlookSettings, refresh_token: str, line: GraphHttpClient, context: Context) -> None:
         self._settings, self._line, self._context = settings, line, context
         self._refresh_token = refresh_token
 
@@ -105,7 +106,7 @@ class SignedInTokens:
         return _KEPT.find(self._key, stale) or self.renew()
 
     def renew(self) -> str:
-        answer = asked(self._ask, self.secrets)
+        answer = acquire_token(self._ask, self.secrets)
         token, seconds = str(answer["access_token"]), float(answer.get("expires_in", 3600))
         newer = answer.get("refresh_token")
         if isinstance(newer, str) and newer and newer != self._refresh_token:
@@ -116,7 +117,7 @@ class SignedInTokens:
 
     def _ask(self) -> Mapping[str, Json]:
         if not self._refresh_token:
-            raise AuthFailed("nobody has signed in yet: `archiver source edit NAME --sign-in`")
+            raise AuthFailed("the account has not signed in yet: run `archiver source edit NAME --sign-in`")
         app = msal.PublicClientApplication(self._settings.client_id, **client_options(self._settings, self._line))
         return dict(app.acquire_token_by_refresh_token(self._refresh_token, scopes=scopes(self._settings)))
 
@@ -125,8 +126,8 @@ def scopes(settings: GraphSettings) -> list[str]:
     return [f"{settings.graph_url}/{permission}" for permission in PERMISSIONS]
 
 
-def client_options(settings: Microsoft365Settings | OutlookSettings, line: Line) -> dict[str, Any]:
-    """`instance_discovery` off: the authority is what the owner of the source says, and no other server is asked about it."""
+def client_options(settings: Microsoft365Settings | OutlookSettings, line: GraphHttpClient) -> dict[str, Any]:
+    """`instance_discovery` is off: the owner of the source chooses the authority, and no other server is asked about it."""
     return {
         "authority": f"{settings.authority_url}/{settings.tenant}",
         "instance_discovery": False,
@@ -134,13 +135,13 @@ def client_options(settings: Microsoft365Settings | OutlookSettings, line: Line)
     }
 
 
-def asked(ask: Callable[[], Mapping[str, Json]], secrets: tuple[str, ...]) -> Mapping[str, Json]:
-    """What Entra answers, if it is a token; otherwise an error that says what is wrong."""
+def acquire_token(ask: Callable[[], Mapping[str, Json]], secrets: tuple[str, ...]) -> Mapping[str, Json]:
+    """Entra's response if it is a token; otherwise raises an error that explains the problem."""
     try:
         answer = ask()
     except (AuthFailed, Throttled, Unavailable):
         raise
-    except Exception as error:  # noqa: BLE001  what msal raises is not written down
+    except Exception as error:  # noqa: BLE001  what msal raises is not documented
         raise entra_error({"error": "invalid_request", "error_description": str(error)}, secrets) from None
     if not isinstance(answer.get("access_token"), str):
         raise entra_error(answer, secrets)
@@ -148,43 +149,43 @@ def asked(ask: Callable[[], Mapping[str, Json]], secrets: tuple[str, ...]) -> Ma
 
 
 class EntraHttp:
-    """Our connections in the form that msal wants. Times out, is closed and goes through proxies as all others do."""
+    """Adapts our HTTP client to msal, with the same timeouts, closing and proxies."""
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: GraphHttpClient) -> None:
         self._line = line
 
-    def post(self, url: str, params: Any = None, data: Any = None, headers: Any = None, **_: Any) -> Answer:
+    def post(self, url: str, params: Any = None, data: Any = None, headers: Any = None, **_: Any) -> TokenResponse:
         form = {name: value.decode() if isinstance(value, bytes) else value for name, value in (data or {}).items()}
         return self._ask("POST", url, params=params, data=form, headers=headers)
 
-    def get(self, url: str, params: Any = None, headers: Any = None, **_: Any) -> Answer:
+    def get(self, url: str, params: Any = None, headers: Any = None, **_: Any) -> TokenResponse:
         return self._ask("GET", url, params=params, headers=headers)
 
     def close(self) -> None: ...
 
-    def _ask(self, method: str, url: str, **more: Any) -> Answer:
-        with self._line.asked(method, url, **{name: value for name, value in more.items() if value is not None}) as response:
+    def _ask(self, method: str, url: str, **more: Any) -> TokenResponse:
+        with self._line.request(method, url, **{name: value for name, value in more.items() if value is not None}) as response:
             response.read()
             if response.status_code == 429:
-                raise Throttled("Entra asks for a pause", pause_asked_for(response.headers, _THROTTLED_SECONDS))
+                raise Throttled("Entra asks for a pause", pause_seconds(response.headers, _THROTTLED_SECONDS))
             if response.status_code >= 500:
-                raise Unavailable(f"Entra answers with HTTP {response.status_code}")
-            if response.status_code >= 400 and url.endswith("/openid-configuration"):  # msal would not say why
+                raise Unavailable(f"Entra responded with HTTP {response.status_code}")
+            if response.status_code >= 400 and url.endswith("/openid-configuration"):  # msal would hide the reason
                 raise entra_error({"error": "invalid_request", "error_description": response.text}, ())
-            return Answer(response.status_code, response.text, dict(response.headers))
+            return TokenResponse(response.status_code, response.text, dict(response.headers))
 
 
-class Answer:
+class TokenResponse:
     def __init__(self, status_code: int, text: str, headers: dict[str, str]) -> None:
         self.status_code, self.text, self.headers = status_code, text, headers
 
     def raise_for_status(self) -> None:
         if self.status_code >= 400:
-            raise Unavailable(f"Entra answers with HTTP {self.status_code}")
+            raise Unavailable(f"Entra responded with HTTP {self.status_code}")
 
 
 def _credential(secrets: Microsoft365Secrets) -> str | dict[str, str]:
-    """As msal wants it: a secret, or a key and the certificate that goes with it."""
+    """In msal's format: a secret, or a key with its certificate."""
     if secrets.client_secret:
         return secrets.client_secret.get_secret_value()
     assert secrets.certificate is not None, "validated"
@@ -194,17 +195,17 @@ def _credential(secrets: Microsoft365Secrets) -> str | dict[str, str]:
         key = load_pem_private_key(_part("PRIVATE KEY", text), password)
         certificate = load_pem_x509_certificate(_part("CERTIFICATE", text))
     except (ValueError, TypeError, UnsupportedAlgorithm):
-        raise AuthFailed("the certificate or its private key can't be read (or its password is wrong)") from None
+        raise AuthFailed("the certificate or its private key can't be read, or the password is wrong") from None
     if not isinstance(key, RSAPrivateKey):
-        raise AuthFailed("Entra takes certificates with an RSA key only")
+        raise AuthFailed("Entra only accepts certificates with an RSA key")
     if certificate.public_key() != key.public_key():
-        raise AuthFailed("the private key is not the one that the certificate was made with")
+        raise AuthFailed("the private key does not match the certificate")
     plain = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     return {"private_key": plain.decode(), "public_certificate": certificate.public_bytes(Encoding.PEM).decode()}
 
 
 def _part(name: str, text: str) -> bytes:
-    """The first PEM block whose label ends so: a private key may be an RSA, EC or encrypted one."""
+    """The first PEM block whose label ends with `name`: a private key may be RSA, EC or encrypted."""
     at = 0
     while (start := text.find(_BEGIN, at)) >= 0:
         at = start + len(_BEGIN)

@@ -9,10 +9,9 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,20 +19,9 @@ import psutil
 import pytest
 
 from archiver.config import Settings
-from archiver.stack.control import ask_status
-from archiver.stack.folder import DataFolder
-
-
-def eventually(condition: Callable[[], Any], seconds: float = 60.0, what: str = "it") -> Any:
-    """What `condition` gives once it is truthy; fails when it never was."""
-    deadline = time.monotonic() + seconds
-    while True:
-        value = condition()
-        if value:
-            return value
-        if time.monotonic() > deadline:
-            pytest.fail(f"{what} did not happen within {seconds:.0f} s")
-        time.sleep(0.05)
+from archiver.supervisor.control import ask_status
+from archiver.supervisor.folder import DataFolder
+from tests.support.waiting import eventually
 
 
 def free_port() -> int:

@@ -10,15 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from archiver.stack.control import ask_status
-from archiver.stack.folder import DataFolder
-from tests.acceptance.conftest import Archiver, eventually
+from archiver.supervisor.control import ask_status
+from archiver.supervisor.folder import DataFolder
+from tests.acceptance.conftest import Archiver
+from tests.support.waiting import eventually
 
 
 def test_a_command_brings_its_own_servers_and_takes_them_away(archiver: Archiver) -> None:
     first = archiver.command("migrate", "--json")
     assert (first.returncode, json.loads(first.stdout)) == (0, {"migrations": []}), first.stderr
-    assert "made the key" in first.stderr
+    assert "created the key" in first.stderr
     # the next one comes while the servers of the first are still leaving
     second = archiver.command("migrate")
     assert (second.returncode, second.stdout) == (0, "The schema is up to date.\n"), second.stderr
@@ -62,7 +63,7 @@ def _exists(pid: int) -> bool:
 def test_status_starts_nothing_and_says_so(archiver: Archiver) -> None:
     done = archiver.command("status")
     assert done.returncode == 1
-    assert done.stdout.rstrip() == f"Nothing runs on {archiver.data}. `archiver up` starts it."
+    assert done.stdout.rstrip() == f"Nothing runs on {archiver.data}. `archiver up` starts everything."
     assert not archiver.data.exists()
     assert json.loads(archiver.command("status", "--json").stdout)["ready"] is False
 
@@ -82,8 +83,8 @@ def test_status_and_doctor_of_a_running_stack(running: Archiver) -> None:
     assert doctor["healthy"]
     assert any(finding["check"] == "readers" and finding["verdict"] != "failed" for finding in doctor["findings"])
     texts = {finding["check"]: finding["text"] for finding in doctor["findings"]}
-    assert "answered in" in texts["ingestion worker"]
-    assert "answered in" in texts["indexing worker"]
+    assert "processed a job in" in texts["ingestion worker"]
+    assert "processed a job in" in texts["indexing worker"]
     assert texts["schema"] == "up to date"
 
 
@@ -124,7 +125,7 @@ def test_a_folder_that_cannot_be_written_is_named(archiver: Archiver, place: str
     archiver.environment["ARCHIVER_DATA"] = place
     done = archiver.command("up")
     assert done.returncode == 1
-    assert done.stderr.startswith(f"archiver: ARCHIVER_DATA={place!r}: not a folder that can be written to (")
+    assert done.stderr.startswith(f"archiver: ARCHIVER_DATA={place!r}: not a writable folder (")
     assert len(done.stderr.splitlines()) == 1
 
 

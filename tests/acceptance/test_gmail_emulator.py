@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.conftest import Archiver
-from tests.emulate import TOKEN, emulated_gmail
-from tests.google_server import google_server, message_bytes
+from tests.support.emulate import TOKEN, emulated_gmail
+from tests.support.google_server import google_server, message_bytes
 
 ALICE = "alice@acme.test"
 

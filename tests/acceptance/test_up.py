@@ -13,9 +13,10 @@ import psutil
 import psycopg
 import pytest
 
-from archiver.stack.folder import DataFolder
-from archiver.stack.postgres import EmbeddedPostgres
-from tests.acceptance.conftest import Archiver, eventually
+from archiver.supervisor.folder import DataFolder
+from archiver.supervisor.postgres import EmbeddedPostgres
+from tests.acceptance.conftest import Archiver
+from tests.support.waiting import eventually
 
 PARTS = ["postgres", "valkey", "search", "migrate", "ingestion", "indexing", "web"]
 
@@ -35,7 +36,7 @@ def test_start_stop_and_start_again(archiver: Archiver) -> None:
     archiver.start()
     assert [part["name"] for part in archiver.status()["parts"]][:4] == PARTS[:4]
     assert archiver.ready() == {"ready": True, "parts": {"postgres": "ok", "redis": "ok", "search": "ok"}}
-    assert "made the key" in archiver.log.read_text()
+    assert "created the key" in archiver.log.read_text()
     children = archiver.processes()
     assert len(children) >= 6
 
@@ -50,7 +51,7 @@ def test_start_stop_and_start_again(archiver: Archiver) -> None:
     (archiver.data / "logs" / "web.log").chmod(0o644)
     archiver.start()
     assert open_to_others(archiver.data) == [], "what an earlier version left open is closed"
-    assert "made the key" not in archiver.log.read_text()
+    assert "created the key" not in archiver.log.read_text()
     assert archiver.ready()["ready"]
     assert archiver.stop(signal.SIGTERM) == 0
 
@@ -59,9 +60,9 @@ def test_a_second_instance_is_refused_and_told_the_pid_of_the_first(running: Arc
     assert running.process is not None
     second = running.command("up")
     assert second.returncode == 1
-    assert (
-        second.stderr == f"archiver: ARCHIVER_DATA={str(running.data)!r}: in use by pid {running.process.pid} (archiver up)\n"
-    )
+    holder = f"pid {running.process.pid} (archiver up)"
+    place = f"ARCHIVER_DATA={str(running.data)!r}"
+    assert second.stderr == f"archiver: {place}: in use by {holder}; stop it, or use another folder\n"
     assert running.ready()["ready"]
 
 
@@ -73,7 +74,7 @@ def test_a_child_that_dies_is_started_again(running: Archiver, part: str) -> Non
     eventually(lambda: running.pid(part) not in (None, before), 30, f"a new {part}")
     eventually(lambda: running.status()["ready"], 60, "everything ready again")
     eventually(lambda: running.ready()["ready"], 30, "an answer from all parts")
-    assert f"*** {part} was ended by SIGKILL" in running.log.read_text()
+    assert f"*** {part} was killed by SIGKILL" in running.log.read_text()
     assert running.command("doctor", "--json").returncode == 0, "the workers answer again"
 
 
@@ -125,7 +126,7 @@ def test_a_part_that_never_works_stops_everything_loudly(archiver: Archiver) -> 
     archiver.environment["DATABASE_URL"] = "postgresql://nobody:hunter2@127.0.0.1:1/none"
     done = archiver.command("up")
     assert done.returncode == 1
-    assert "archiver: migrate ended with code 1; see" in done.stderr
+    assert "archiver: migrate exited with code 1; see" in done.stderr
     assert "postgres does not answer" in done.stdout
     assert "hunter2" not in done.stdout + done.stderr
 
@@ -216,7 +217,7 @@ def test_the_audit_log_is_anchored_and_a_cut_is_found_at_the_next_start(archiver
     eventually(lambda: archiver.command("doctor").returncode == 1, 30, "a doctor who knows")
     found = archiver.command("audit", "verify", "--json")
     assert found.returncode == 1
-    assert "do not fit" in json.loads(found.stdout)["broken"][0]
+    assert "does not match" in json.loads(found.stdout)["broken"][0]
     assert archiver.command("audit", "accept", "--reason", "a test did it").returncode == 0
     assert archiver.command("audit", "verify").returncode == 0
     assert archiver.command("doctor").returncode == 0

@@ -13,9 +13,10 @@ from typing import Any
 import psycopg
 import pytest
 
-from archiver.stack.folder import DataFolder
-from archiver.stack.postgres import EmbeddedPostgres
+from archiver.supervisor.folder import DataFolder
+from archiver.supervisor.postgres import EmbeddedPostgres
 from tests.acceptance.conftest import Archiver
+from tests.support.waiting import eventually
 
 PASSWORD = "correct horse battery"
 
@@ -49,8 +50,7 @@ def post(archiver: Archiver, path: str, body: dict[str, Any]) -> int:
 @pytest.mark.slow
 def test_the_token_that_is_shown_makes_the_first_administrator(archiver: Archiver) -> None:
     archiver.start()
-    token = re.search(r"works once:\n\n    (\S{24})\n", archiver.log.read_text())
-    assert token is not None
+    token = eventually(lambda: re.search(r"#token=(\S{24})\n", archiver.log.read_text()), 30, "a link in the terminal")
     assert token[1] not in "".join(path.read_text() for path in (archiver.data / "logs").iterdir())
     given = {"token": token[1], "email": "first@example.org", "password": PASSWORD, "purpose": "company"}
     assert archiver.get("/api/v1/messages")[0] == 401

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from email.message import EmailMessage
 from email.policy import SMTPUTF8, Policy
 from pathlib import Path
@@ -15,10 +16,11 @@ import httpx2
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
-from archiver.services.sessions import csrf_token
-from tests.acceptance.conftest import Archiver, eventually
+from archiver.access.login.logins import csrf_token
+from tests.acceptance.conftest import Archiver
 from tests.browser.listener import Listener
 from tests.browser.mails import OWNER, hostile, in_variants, mail, odd_mail, with_files
+from tests.support.waiting import eventually
 
 ARTEFACTS = Path(__file__).parents[2] / "artefacts"
 PASSWORD = "correct horse battery"
@@ -34,8 +36,9 @@ _PATIENCE_MS = 30_000
 """What a busy machine may take; on a quiet one nothing waits for it."""
 
 
-@pytest.fixture(scope="package")  # it keeps an event loop running, which no other test may meet
-def browser() -> Iterator[Browser]:
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """It keeps an event loop running, which no other test may meet: for a fixture of a module or package."""
     program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if program is None:
         pytest.skip("no Chromium on this machine (Debian and Ubuntu: apt install chromium)")
@@ -43,6 +46,12 @@ def browser() -> Iterator[Browser]:
         browser = playwright.chromium.launch(executable_path=program, args=_FLAGS)
         yield browser
         browser.close()
+
+
+@pytest.fixture(scope="package")
+def browser() -> Iterator[Browser]:
+    with chromium() as opened:
+        yield opened
 
 
 class Site:
@@ -56,8 +65,7 @@ class Site:
         self.client = httpx2.Client(base_url=self.url, timeout=60)
 
     def make_administrator(self) -> None:
-        token = re.search(r"which works once:\s+(\S+)", self.archiver.log.read_text())
-        assert token is not None
+        token = eventually(lambda: re.search(r"#token=(\S+)", self.archiver.log.read_text()), 30, "a link in the terminal")
         fields = {"token": token[1], "email": OWNER, "name": "Ann Archer", "password": PASSWORD, "purpose": "own_mail"}
         assert self.client.post("/welcome", data=fields).status_code == 303
         self.client.headers["X-CSRF-Token"] = csrf_token(self.client.cookies["archiver"])

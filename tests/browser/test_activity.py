@@ -32,7 +32,7 @@ def test_dead_letters_are_tried_again_or_given_up(page: Page, site: Site) -> Non
     page.on("dialog", lambda dialog: dialog.accept())
     page.locator("tr", has_text=box).filter(has_text="INBOX/1").get_by_role("button", name="Discard").click()
     expect(page.locator("tr", has_text=box).filter(has_text="INBOX/1")).to_have_count(0)
-    page.get_by_role("link", name="Show discarded ones").click()
+    page.get_by_role("link", name="Show discarded").click()
     expect(page.locator("tr", has_text=box).filter(has_text="INBOX/1")).to_have_count(1)
     site.ask("DELETE", f"/sources/{source}", params={"delete_mail": "true"})
     del site.sources["Broken"]
@@ -42,10 +42,10 @@ def test_the_dashboard_has_a_chart_and_a_table_that_says_the_same(page: Page, si
     page.goto("/dashboard")
     messages = int(re.sub(r"\D", "", page.locator(".figure b").first.inner_text()))
     assert messages > 300
-    chart = page.get_by_role("img", name="Mail over time")
+    chart = page.get_by_role("img", name="Messages over time")
     expect(chart).to_be_visible()
-    page.get_by_text("As a table").click()
+    page.get_by_text("Show as table").click()
     numbers = page.locator("details tbody tr td:nth-child(2)").all_inner_texts()
     assert len(numbers) == chart.locator("rect").count()
     assert sum(int(re.sub(r"\D", "", one)) for one in numbers) == messages
-    expect(page.locator("section", has_text="Who writes most")).to_contain_text("bo@partner.example")
+    expect(page.locator("section", has_text="Top senders")).to_contain_text("bo@partner.example")

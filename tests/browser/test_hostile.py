@@ -85,7 +85,7 @@ def test_links_lead_nowhere_by_script_and_say_where_they_lead(page: Page, site: 
     assert addresses == [f"{away.url}/ping"]
     assert links.first.get_attribute("ping") is None
     assert "noreferrer" in (links.first.get_attribute("rel") or "")
-    page.get_by_text("1 link, and where it leads").click()
+    page.get_by_text("1 link in this message").click()
     expect(page.locator("details code", has_text=away.url)).to_be_visible()
 
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page
+from playwright.sync_api import Browser, Page
 
 from tests.browser.conftest import ARTEFACTS, Site
 
@@ -34,6 +34,7 @@ _PATHS = {
     "dashboard": "/dashboard",
     "settings": "/settings",
     "keys": "/settings/keys",
+    "api": "/settings/api",
     "users": "/settings/users",
     "audit": "/settings/audit",
     "error": "/messages/nonsense",
@@ -130,6 +131,24 @@ def test_the_open_message_beside_the_list(page: Page) -> None:
             page.screenshot(path=ARTEFACTS / f"reading-{width}-{scheme}.png")
             assert page.evaluate(_CONTRAST) == [], f"{width} {scheme}"
         assert page.evaluate(_STICKS_OUT) == [], width
+
+
+@pytest.mark.parametrize("language", ["en", "de"])
+def test_the_names_in_the_navigation_fit_on_one_line(
+    browser: Browser, site: Site, cookie: dict[str, Any], language: str
+) -> None:
+    context = browser.new_context(base_url=site.url, locale=language)
+    context.add_cookies([cookie])  # type: ignore[list-item]
+    page = context.new_page()
+    for width in (320, 375, 1280):
+        page.set_viewport_size({"width": width, "height": 800})
+        page.goto("/settings")  # the current page is bold, and has the longest name in German
+        assert page.locator("html").get_attribute("lang") == language
+        links = page.locator(".rail a:not(.brand)")
+        wide = "all => all.filter((one) => one.scrollWidth > one.clientWidth || one.getBoundingClientRect().right > innerWidth).map((one) => one.textContent)"
+        assert links.evaluate_all(wide) == [], width
+        assert links.evaluate_all("all => new Set(all.map((one) => one.offsetHeight)).size") == 1, width
+    context.close()
 
 
 @pytest.mark.parametrize("width", [320, 640, 900])

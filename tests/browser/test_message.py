@@ -21,9 +21,9 @@ def test_a_message_shows_all_that_it_is(page: Page, site: Site) -> None:
     raw = site.client.get(f"/api/v1/messages/{site.ids[PLANS]}/raw").content
     expect(page.locator(".proof")).to_contain_text("verified just now")
     expect(page.locator(".proof code")).to_have_text(hashlib.sha256(raw).hexdigest())
-    page.get_by_text("Lies in 1 place").click()
+    page.get_by_text("Stored in 1 mailbox").click()
     expect(page.get_by_role("row", name=re.compile("ann@lanternworks.example"))).to_be_visible()
-    page.get_by_text("All facts").click()
+    page.get_by_text("Message details").click()
     expect(page.locator(".headers-table")).to_contain_text("140@partner.example")
 
 
@@ -34,36 +34,36 @@ def test_the_original_is_downloaded_byte_for_byte(page: Page, site: Site) -> Non
     raw = site.client.get(f"/api/v1/messages/{site.ids[PLANS]}/raw").content
     assert waiting.value.path().read_bytes() == raw
     assert waiting.value.suggested_filename.endswith(".eml")
-    page.get_by_role("link", name="Original source").click()
+    page.get_by_role("link", name="Message source").click()
     expect(page.locator("pre.source")).to_contain_text("Message-ID: <140@partner.example>")
-    page.get_by_role("link", name="Back to the message").click()
+    page.get_by_role("link", name="Back to message").click()
     expect(page.get_by_role("heading", level=1)).to_have_text(PLANS)
 
 
 def test_html_and_plain_text_are_two_views_of_one_message(page: Page, site: Site) -> None:
     page.goto(f"/messages/{site.ids['Hostile font']}")
     expect(page.frame_locator("iframe.mail-html").locator("p")).to_have_text("Text in a far font")
-    page.get_by_role("link", name="Plain text").click()
+    page.get_by_role("link", name="Show plain text").click()
     expect(page.locator(".mail-text")).to_contain_text("Plain text of message 305")
-    page.get_by_role("link", name="Show as sent").click()
+    page.get_by_role("link", name="Show HTML").click()
     expect(page.locator("iframe.mail-html")).to_be_visible()
 
 
 def test_attachments_can_be_looked_at_without_opening_them(page: Page, site: Site) -> None:
     page.goto(f"/messages/{site.ids[PLANS]}")
-    page.get_by_role("link", name="Look at plan.pdf").click()
+    page.get_by_role("link", name="Preview plan.pdf").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("plan.pdf")
     expect(page.locator("main")).to_contain_text("Marsupial invoice 4711")
     drawn = page.get_by_role("img", name="Page 1 of 1")
     expect(drawn).to_be_visible()
     assert drawn.evaluate("one => one.decode().then(() => one.naturalWidth)") > 1000
     assert site.client.get(str(drawn.get_attribute("src")).replace("pages/1", "pages/2")).status_code == 404
-    page.get_by_role("link", name="Back to the message").click()
-    page.get_by_role("link", name="Look at notes.txt").click()
+    page.get_by_role("link", name="Back to message").click()
+    page.get_by_role("link", name="Preview notes.txt").click()
     expect(page.locator("main")).to_contain_text("The quokka is in the second paragraph.")
     page.go_back()
     with page.context.expect_page() as opened:
-        page.get_by_role("link", name="Look at dot.png").click()
+        page.get_by_role("link", name="Preview dot.png").click()
     opened.value.wait_for_load_state()
     assert opened.value.evaluate("document.images.length") == 1
     with page.expect_download() as waiting:
@@ -107,6 +107,6 @@ def test_variants_of_a_mail_are_one_row_and_lead_to_each_other(page: Page) -> No
 
 def test_somebody_else_s_message_is_not_there(page: Page) -> None:
     page.goto("/messages/00000000-0000-4000-8000-000000000000")
-    expect(page.get_by_role("heading")).to_have_text("There is no such page")
+    expect(page.get_by_role("heading")).to_have_text("Page not found")
     page.goto("/messages/nonsense")
-    expect(page.get_by_role("heading")).to_have_text("There is no such page")
+    expect(page.get_by_role("heading")).to_have_text("Page not found")

@@ -28,7 +28,7 @@ def open_page(browser: Browser, running: Archiver, width: int, scheme: str) -> t
 def test_it_shows_that_everything_runs(browser: Browser, running: Archiver, width: int, scheme: str) -> None:
     page, problems = open_page(browser, running, width, scheme)
     expect(page.get_by_role("heading", name="Archiver")).to_be_visible()
-    expect(page.get_by_role("status")).to_have_text("Everything runs.")
+    expect(page.get_by_role("status")).to_have_text("All components are running.")
     expect(page.get_by_role("row", name="postgres")).to_contain_text("PostgreSQL 18")
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), "nothing sticks out"
     ARTEFACTS.mkdir(exist_ok=True)
@@ -43,9 +43,9 @@ def test_it_notices_by_itself_that_a_part_is_gone_and_back(browser: Browser, run
     assert search is not None
     os.kill(search, signal.SIGSTOP)
     try:
-        expect(page.get_by_role("row", name="search")).to_contain_text("does not answer", timeout=30_000)
-        expect(page.get_by_role("status")).to_contain_text("Something is missing")
+        expect(page.get_by_role("row", name="search")).to_contain_text("not responding", timeout=30_000)
+        expect(page.get_by_role("status")).to_contain_text("A component is not responding")
     finally:
         os.kill(search, signal.SIGCONT)
-    expect(page.get_by_role("status")).to_have_text("Everything runs.", timeout=30_000)
+    expect(page.get_by_role("status")).to_have_text("All components are running.", timeout=30_000)
     page.close()

@@ -10,7 +10,7 @@ import httpx2
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from archiver.services import totp
+from archiver.access.login import totp
 from tests.browser.conftest import PASSWORD, Site, open_context
 
 
@@ -51,7 +51,7 @@ def test_german_and_dark_and_back(theirs: Page) -> None:
 def test_a_password_is_changed_and_other_sessions_end(theirs: Page, site: Site, somebody: str) -> None:
     other = site.session(somebody)
     theirs.goto("/settings")
-    expect(theirs.get_by_role("row").filter(has_text="End")).to_have_count(1)
+    expect(theirs.get_by_role("row").filter(has_text="End session")).to_have_count(1)
     theirs.get_by_label("Current password").first.fill("not my password at all")
     theirs.get_by_label("New password").fill("another horse battery")
     theirs.get_by_role("button", name="Change password").click()
@@ -68,25 +68,25 @@ def test_a_password_is_changed_and_other_sessions_end(theirs: Page, site: Site, 
 def test_a_session_elsewhere_is_ended(theirs: Page, site: Site, somebody: str) -> None:
     other = site.session(somebody)
     theirs.goto("/settings")
-    theirs.get_by_role("button", name="End").click()
-    expect(theirs.get_by_role("button", name="End")).to_have_count(0)
+    theirs.get_by_role("button", name="End session").click()
+    expect(theirs.get_by_role("button", name="End session")).to_have_count(0)
     assert httpx2.get(f"{site.url}/settings", cookies={"archiver": other["value"]}, timeout=60).status_code == 303
 
 
 def test_a_second_factor_is_asked_for_once_it_is_on(theirs: Page, stranger: Page, somebody: str) -> None:
     theirs.goto("/settings")
     theirs.locator("#factor-password").fill(PASSWORD)
-    theirs.get_by_role("button", name="Set it up").click()
+    theirs.get_by_role("button", name="Set up").click()
     secret = theirs.locator(".notice code").inner_text().replace(" ", "")
     theirs.get_by_label("Code").fill("000000")
-    theirs.get_by_role("button", name="Turn it on").click()
+    theirs.get_by_role("button", name="Turn on").click()
     expect(theirs.get_by_role("alert")).to_be_visible()
     theirs.locator("#factor-password").fill(PASSWORD)
-    theirs.get_by_role("button", name="Set it up").click()
+    theirs.get_by_role("button", name="Set up").click()
     secret = theirs.locator(".notice code").inner_text().replace(" ", "")
     theirs.get_by_label("Code").fill(code_of(secret))
-    theirs.get_by_role("button", name="Turn it on").click()
-    expect(theirs.locator(".notice.good")).to_contain_text("The second factor is on.")
+    theirs.get_by_role("button", name="Turn on").click()
+    expect(theirs.locator(".notice.good")).to_contain_text("Two-factor authentication is on.")
     recovery = theirs.locator(".notice.good li code").first.inner_text()
     stranger.goto("/sign-in")
     stranger.get_by_label("Email address").fill(somebody)
@@ -94,7 +94,7 @@ def test_a_second_factor_is_asked_for_once_it_is_on(theirs: Page, stranger: Page
     stranger.get_by_role("button", name="Sign in").click()
     expect(stranger.get_by_role("alert")).to_contain_text("code from your authenticator")
     stranger.get_by_label("Password").fill(PASSWORD)
-    stranger.get_by_label(re.compile("^Code")).fill(recovery)
+    stranger.get_by_label("Authenticator code").fill(recovery)
     stranger.get_by_role("button", name="Sign in").click()
     expect(stranger.get_by_role("combobox")).to_be_visible()
 
@@ -109,16 +109,16 @@ def code_of(secret: str) -> str:
 def test_a_key_is_shown_once_works_and_is_revoked(theirs: Page, site: Site) -> None:
     theirs.goto("/settings/keys")
     theirs.get_by_label("Name").fill("reader")
-    theirs.get_by_role("button", name="Make a key").click()
+    theirs.get_by_role("button", name="Create API key").click()
     expect(theirs.get_by_role("alert")).to_be_visible()
     theirs.get_by_label("Name").fill("reader")
     theirs.get_by_label("search", exact=True).check()
-    theirs.get_by_role("button", name="Make a key").click()
-    expect(theirs.get_by_role("alert")).to_contain_text("give your password")
+    theirs.get_by_role("button", name="Create API key").click()
+    expect(theirs.get_by_role("alert")).to_contain_text("enter your password")
     theirs.get_by_label("Name").fill("reader")
     theirs.get_by_label("search", exact=True).check()
     theirs.get_by_label("Your password").fill(PASSWORD)
-    theirs.get_by_role("button", name="Make a key").click()
+    theirs.get_by_role("button", name="Create API key").click()
     key = theirs.locator(".notice.good code").inner_text()
     headers = {"Authorization": f"Bearer {key}"}
     assert httpx2.get(f"{site.url}/api/v1/search?q=x", headers=headers, timeout=60).status_code == 200
@@ -135,20 +135,20 @@ def test_a_user_is_added_granted_a_mailbox_and_sees_it(page: Page, browser: Brow
     page.get_by_label("Email address").fill(email)
     page.get_by_label("Password").fill("short")
     page.locator("form:has(#email)").evaluate("form => form.noValidate = true")
-    page.get_by_role("button", name="Add a user").click()
+    page.get_by_role("button", name="Add user").click()
     expect(page.get_by_role("alert")).to_be_visible()
     page.get_by_label("Email address").fill(email)
     page.get_by_label("Password").fill(PASSWORD)
-    page.get_by_role("button", name="Add a user").click()
+    page.get_by_role("button", name="Add user").click()
     row = page.get_by_role("row").filter(has_text=email)
     expect(row).to_be_visible()
     context = open_context(browser, site, site.session(email))
     theirs = context.new_page()
     theirs.goto("/")
-    expect(theirs.locator("#list h2")).to_have_text("The archive is empty")
+    expect(theirs.locator("#list h2")).to_have_text("You cannot read any mailbox yet")
     expect(theirs.get_by_role("link", name="Sources")).to_have_count(0)
     theirs.goto("/settings/users")
-    expect(theirs.get_by_role("heading")).to_have_text("Not allowed")
+    expect(theirs.get_by_role("heading")).to_have_text("Access denied")
     row.get_by_label("Mailbox, pattern or source to grant").fill("ann@lanternworks.example")
     row.get_by_role("button", name="Grant").click()
     expect(row).to_contain_text("ann@lanternworks.example")
@@ -169,8 +169,8 @@ def test_the_audit_log_is_filtered_and_verified(page: Page) -> None:
     page.get_by_label("Action").fill("source.added")
     page.get_by_role("button", name="Filter").click()
     expect(page.locator("tbody tr").first).to_contain_text("source.added")
-    page.get_by_role("button", name="Verify the chain").click()
-    expect(page.get_by_role("status").filter(has_text="chain")).to_contain_text("The chain is whole")
+    page.get_by_role("button", name="Verify chain").click()
+    expect(page.get_by_role("status").filter(has_text="chain")).to_contain_text("The audit chain is intact")
 
 
 def test_a_wrong_password_lets_nobody_in(stranger: Page, site: Site, somebody: str) -> None:
@@ -178,7 +178,7 @@ def test_a_wrong_password_lets_nobody_in(stranger: Page, site: Site, somebody: s
     stranger.get_by_label("Email address").fill(somebody)
     stranger.get_by_label("Password").fill("wrong horse battery")
     stranger.get_by_role("button", name="Sign in").click()
-    expect(stranger.get_by_role("alert")).to_contain_text("is not right")
+    expect(stranger.get_by_role("alert")).to_contain_text("is incorrect")
     expect(stranger.get_by_label("Email address")).to_have_value(somebody)
     stranger.goto("/")
     expect(stranger).to_have_url(re.compile("/sign-in"))

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from playwright.sync_api import Page, Route, expect
 
-from tests.acceptance.conftest import eventually
 from tests.browser.conftest import Site
 from tests.browser.mails import mail
-from tests.dovecot import PASSWORD, Dovecot
+from tests.support.dovecot import PASSWORD, Dovecot
+from tests.support.waiting import eventually
 
 
 def test_cards_say_how_each_source_stands(page: Page) -> None:
@@ -41,9 +41,9 @@ def test_wrong_values_are_refused_with_the_reason_and_nothing_typed_is_lost(page
     page.get_by_label("Port").first.fill("1")
     page.get_by_label(re.compile("^User")).first.fill("ann")
     page.get_by_label(re.compile("^Password")).first.fill("a secret that nobody sees")
-    page.get_by_role("button", name="Try it and add it").click()
+    page.get_by_role("button", name="Test and add").click()
     alert = page.get_by_role("alert")
-    expect(alert).to_contain_text("This does not work yet")
+    expect(alert).to_contain_text("The source could not be saved")
     expect(alert).to_contain_text(re.compile("127.0.0.1|refused", re.I))
     expect(page.get_by_label("Name", exact=True)).to_have_value("Nowhere")
     expect(page.get_by_label("Host").first).to_have_value("127.0.0.1")
@@ -60,11 +60,11 @@ def test_an_edit_keeps_the_secret_that_it_does_not_show(page: Page, site: Site, 
     secret = page.get_by_label(re.compile("^Password")).first
     expect(secret).to_have_value("")
     assert f'"{PASSWORD}"' not in page.content()
-    page.get_by_text("Which mail, and when").click()
+    page.get_by_text("Mail selection and schedule").click()
     page.get_by_label("Folders out").fill("Junk\nNews")
     page.get_by_role("button", name="Save").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Dovecot")
-    page.get_by_role("button", name="Try the connection").click()
+    page.get_by_role("button", name="Test connection").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Dovecot")
     assert site.ask("GET", f"/sources/{source}")["settings"]["folders_out"] == ["Junk", "News"]
     site.ask("DELETE", f"/sources/{source}")
@@ -80,14 +80,14 @@ def test_pause_resume_sync_and_removal_by_name(page: Page, site: Site) -> None:
     page.get_by_role("button", name="Sync now").click()
     expect(page.locator("table", has_text="Outcome")).to_contain_text("complete", timeout=90_000)
     page.locator("summary", has_text="Remove").click()
-    page.get_by_label("Delete its mail as well").check()
+    page.get_by_label("Also delete its mail").check()
     page.get_by_label(re.compile("type the source's name")).fill("Something else")
-    page.get_by_role("button", name="Remove this source").click()
+    page.get_by_role("button", name="Remove source").click()
     expect(page.locator("main")).to_contain_text("Short-lived")
     page.goto(f"/sources/{source}")
     page.locator("summary", has_text="Remove").click()
     page.get_by_label(re.compile("type the source's name")).fill("Short-lived")
-    page.get_by_role("button", name="Remove this source").click()
+    page.get_by_role("button", name="Remove source").click()
     expect(page).to_have_url(f"{site.url}/sources")
     expect(page.locator("main")).not_to_contain_text("Short-lived")
     del site.sources["Short-lived"]
@@ -137,7 +137,7 @@ def test_several_files_are_dropped_and_come_in(page: Page, site: Site, tmp_path:
         for number, one in enumerate(_few(720, "Dropped zip")):
             zipped.writestr(f"folder/{number}.eml", one.as_bytes(policy=SMTP))
     page.goto("/sources")
-    page.get_by_label("Whose mail it is").fill("old@lanternworks.example")
+    page.get_by_label("Import into mailbox").fill("old@lanternworks.example")
     _drop(page, [tmp_path / name for name in ("old mail.mbox", "single.eml", "more.zip")])
     expect(page.locator(".upload")).to_have_count(3)
     expect(page).to_have_url(re.compile(r"/sources/[0-9a-f-]{36}$"), timeout=60_000)
@@ -164,7 +164,7 @@ def test_a_broken_connection_goes_on_where_it_broke(page: Page, site: Site, tmp_
         "**/api/v1/uploads/*", lambda route: break_the_second(route) if route.request.method == "PATCH" else route.continue_()
     )
     page.goto("/sources")
-    page.get_by_label("Whose mail it is").fill("resumed@lanternworks.example")
+    page.get_by_label("Import into mailbox").fill("resumed@lanternworks.example")
     page.get_by_label("Mail files").set_input_files(tmp_path / "large.eml")
     expect(page).to_have_url(re.compile(r"/sources/[0-9a-f-]{36}$"), timeout=90_000)
     assert len(tries) >= 3

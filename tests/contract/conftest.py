@@ -21,7 +21,7 @@ from tests.contract.google import GOOGLE_SUBJECTS, LARGE_USERS, LARGE_WORLD, USE
 from tests.contract.imap import IMAP_SUBJECTS
 from tests.contract.microsoft import microsoft
 from tests.contract.subject import QuietContext, Subject
-from tests.google_server import GoogleServer, google_server
+from tests.support.google_server import GoogleServer, google_server
 
 GENERATED = {
     "mailboxes": 2,

@@ -12,8 +12,8 @@ from typing import Any
 
 from connectors.base import Batch, Connector, MailboxRef
 from connectors.files import FilesConnector, FilesSettings, ImportSettings
-from tests import mailfiles
 from tests.contract.subject import QuietContext, Subject
+from tests.support import mailfiles
 
 ADDRESS = "ann@example.org"
 BODIES = (

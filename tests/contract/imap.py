@@ -12,8 +12,8 @@ from typing import Any
 from connectors.base import Connector
 from connectors.imap import ImapConnector, ImapSecrets, ImapSettings
 from tests.contract.subject import QuietContext, Subject
-from tests.dovecot import PASSWORD, Dovecot, message
-from tests.tcp_proxy import proxy
+from tests.support.dovecot import PASSWORD, Dovecot, message
+from tests.support.tcp_proxy import proxy
 
 FOLDERS = {"INBOX": 260, "Projekte/Übersicht": 40, "日本語 フォルダ": 3, 'With a "quote" & more': 2, "Trash": 3}
 

@@ -15,8 +15,8 @@ from typing import Any
 from connectors.base import Connector
 from connectors.kinds import KINDS
 from tests.contract.subject import QuietContext, Subject
-from tests.graph_server.running import GraphServer, graph_server
-from tests.graph_server.tenant import Tenant
+from tests.support.graph_server.running import GraphServer, graph_server
+from tests.support.graph_server.tenant import Tenant
 
 USERS = [
     {"address": "alice@contoso.example"},

@@ -42,9 +42,9 @@ class QuietContext:
         self.total: int | None = None
         self.left_out: dict[str, str] = {}
 
-    def wait_for_turn(self, cost: float = 1.0, quotas: Sequence[Quota] = (), most: int = 1) -> int:
+    def wait_for_turn(self, cost: float = 1.0, quotas: Sequence[Quota] = (), limit: int = 1) -> int:
         self.turns += 1
-        return most
+        return limit
 
     def back_off(self, quota: Quota, seconds: float | None = None) -> float:
         return seconds or 1.0

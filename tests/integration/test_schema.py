@@ -6,25 +6,27 @@ from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from pathlib import Path
 
+import psycopg
 import pytest
 from alembic import command
-from sqlalchemy import Engine, create_engine, inspect, text
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy import Engine, create_engine, inspect, make_url, text
+from sqlalchemy.exc import DBAPIError, ProgrammingError
 
-from archiver.db import driver_url, make_engine
+from archiver.config import load_settings
+from archiver.db import schema
+from archiver.db.engine import driver_url, make_engine
+from archiver.db.tables import Base, message_uuid, uuid7
 from archiver.errors import SchemaError
-from archiver.models import Base, message_uuid, uuid7
-from archiver.services import schema
-from archiver.services.adopt import adopt
-from archiver.services.archive_state import last_stamp, rise_above
-from archiver.services.delete import delete_message
-from archiver.services.journal_loss import copies_without_journal
-from archiver.services.snapshot import save_config
-from archiver.stack.postgres import EmbeddedPostgres
-from archiver.store.content import Memory
+from archiver.maintenance.adopt import adopt
+from archiver.maintenance.journal_loss import copies_without_journal
+from archiver.maintenance.snapshot import save_config
+from archiver.retention.delete import delete_message
+from archiver.store.content import MemoryContent
 from archiver.store.encoder import Record
-from archiver.store.frames import Kind
+from archiver.store.frames import FrameKind
 from archiver.store.journal import Stamp
+from archiver.supervisor.postgres import EmbeddedPostgres
+from archiver.sync.ingest.archive_state import last_stamp, rise_above
 from connectors.base import Batch, RawMessage
 from tests.integration.store.conftest import World, set_up
 
@@ -85,7 +87,7 @@ def test_a_database_of_a_newer_version_is_refused(database_url: str) -> None:
     with engine.begin() as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
     for act in (schema.check, schema.migrate):
-        with pytest.raises(SchemaError, match="'9999' of a newer version"):
+        with pytest.raises(SchemaError, match="'9999' of a newer release"):
             act(engine)
     engine.dispose()
 
@@ -191,7 +193,7 @@ def test_a_role_that_owns_nothing_can_store_delete_and_adopt(database_url: str, 
     save_config(engine, world.archive)
     assert delete_message(engine, world.archive, message_uuid(sha256(data).digest()), "asked for").copies == 1
     lonely = b"Subject: y\n\nbody"
-    world.archive.append([Record(Kind.MESSAGE, sha256(lonely).digest(), Memory(lonely))])
+    world.archive.append([Record(FrameKind.MESSAGE, sha256(lonely).digest(), MemoryContent(lonely))])
     assert adopt(engine, world.archive, rest_seconds=0).found == 1
     assert copies_without_journal(engine, world.archive) == 0
     with engine.begin() as connection:
@@ -199,3 +201,45 @@ def test_a_role_that_owns_nothing_can_store_delete_and_adopt(database_url: str, 
         assert last_stamp(connection) == Stamp(4, 5_000)
     world.close()
     owner.dispose()
+
+
+def test_a_missing_role_is_created_once_and_can_not_touch_the_audit_log(empty_database_url: str) -> None:
+    """As in containers: the server knows its owner only, and `archiver migrate` knows both passwords."""
+    role, password = f"r_{uuid7().hex}", "pass'word:%/@\\"
+    app = make_url(empty_database_url).set(username=role, password=password)
+    given = {"DATABASE_OWNER_URL": empty_database_url, "DATABASE_URL": app.render_as_string(hide_password=False)}
+    settings = load_settings(given, Path("none"))
+    assert schema.migrate_database(settings)
+    assert schema.migrate_database(settings) == ()
+    engine = make_engine(given["DATABASE_URL"], "test")
+    with engine.connect() as connection:
+        connection.execute(text("SELECT count(*) FROM audit_log"))
+        with pytest.raises(ProgrammingError, match="permission denied"):
+            connection.execute(text("DELETE FROM audit_log"))
+    engine.dispose()
+    changed = app.set(password="another").render_as_string(hide_password=False)
+    schema.migrate_database(load_settings({**given, "DATABASE_URL": changed}, Path("none")))
+    psycopg.connect(given["DATABASE_URL"]).close()  # a role that exists keeps its password
+
+
+def test_an_owner_that_may_not_create_roles_says_what_to_do(empty_database_url: str) -> None:
+    owner = f"o_{uuid7().hex}"
+    with psycopg.connect(empty_database_url, autocommit=True) as connection:
+        connection.execute(f"CREATE ROLE {owner} LOGIN PASSWORD 'secret'")
+    url = make_url(empty_database_url).set(username=owner, password="secret")
+    app = url.set(username="nobody_yet").render_as_string(hide_password=False)
+    given = {"DATABASE_OWNER_URL": url.render_as_string(hide_password=False), "DATABASE_URL": app}
+    with pytest.raises(SchemaError, match="CREATE ROLE nobody_yet LOGIN"):
+        schema.migrate_database(load_settings(given, Path("none")))
+
+
+def test_a_plan_names_the_steps_and_takes_none(empty_database_url: str) -> None:
+    engine = _migrated_to(empty_database_url, "0006")
+    settings = load_settings({"DATABASE_URL": empty_database_url}, Path("none"))
+    planned = schema.describe_pending(settings)
+    assert next(iter(planned)) == "0007"
+    assert all(planned.values()), "each step says what it is for"
+    assert schema.pending_migrations(settings) == tuple(planned), "nothing was changed"
+    assert schema.migrate_database(settings) == tuple(planned)
+    assert schema.describe_pending(settings) == {}
+    engine.dispose()

@@ -20,11 +20,11 @@ import pytest
 from archiver.config import load_settings
 from archiver.errors import NotReady
 from archiver.queue.completion import wait_for_job
-from archiver.queue.jobs import JOBS, BadJob, Envelope, Ping, QueueName, options
+from archiver.queue.jobs import JOBS, BadJob, JobEnvelope, Ping, QueueName, options
 from archiver.queue.queues import JobQueues, ping
 from archiver.secrets import create_missing_keys
-from archiver.stack.folder import DataFolder
-from archiver.stack.valkey import EmbeddedValkey
+from archiver.supervisor.folder import DataFolder
+from archiver.supervisor.valkey import EmbeddedValkey
 from workers.processors import PROCESSORS
 from workers.runtime import WorkerProcess
 
@@ -99,7 +99,7 @@ def test_a_job_gets_there_and_its_result_back(
 
 
 def test_without_a_worker_the_caller_gets_a_clear_answer(valkey: EmbeddedValkey) -> None:
-    with pytest.raises(NotReady, match="no worker took a job of the queue 'ingestion' within 1 s"):
+    with pytest.raises(NotReady, match="no worker took a job from the queue 'ingestion' within 1 s"):
         asyncio.run(ping(valkey.url(), INGESTION, timeout_seconds=1))
 
 
@@ -143,7 +143,7 @@ def test_a_worker_without_its_tables_says_so(empty_database_url: str, valkey: Em
     worker = Process(INGESTION, empty_database_url, valkey.url(), tmp_path / "data")
     _, said = worker.process.communicate(timeout=60)
     assert worker.process.returncode == 1
-    assert re.fullmatch(r"archiver: the database lacks \d+ migration\(s\): run `archiver migrate`\n", said)
+    assert re.fullmatch(r"archiver: the database is missing \d+ migrations?: run `archiver migrate`\n", said)
 
 
 def test_a_worker_without_addresses_says_so(tmp_path: Path) -> None:
@@ -201,6 +201,7 @@ def test_a_stop_finishes_the_job_in_hand(valkey: EmbeddedValkey) -> None:
     assert asyncio.run(state()) == {}
 
 
+@pytest.mark.alone
 def test_a_job_that_does_not_end_is_left_after_the_deadline(valkey: EmbeddedValkey) -> None:
     begun, may_end = threading.Event(), threading.Event()
 
@@ -241,12 +242,12 @@ def test_a_failing_processor_fails_its_job_and_nothing_else(valkey: EmbeddedValk
 def test_unknown_jobs_and_wrong_data_fail_for_good(valkey: EmbeddedValkey) -> None:
     async def act(queues: JobQueues) -> None:
         bull = queues._queues[INGESTION]
-        good = Envelope.of(Ping("x"), "x").encode()
+        good = JobEnvelope.of(Ping("x"), "x").encode()
         wrong = {
             "unknown": ("no-such-job", good, "there is no job named 'no-such-job'"),
             "no-envelope": ("ping", {"token": "x"}, "the envelope is incomplete"),
-            "newer": ("ping", {**good, "v": 2}, "version 2 of the envelope is unknown"),
-            "wrong": ("ping", {**good, "data": {"token": 5}}, "token is not a text"),
+            "newer": ("ping", {**good, "v": 2}, "unknown envelope version 2"),
+            "wrong": ("ping", {**good, "data": {"token": 5}}, "token is not a string"),
         }
         for job_id, (name, data, expected) in wrong.items():
             await bull.add(name, data, options(Ping, job_id))

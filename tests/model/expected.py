@@ -7,7 +7,7 @@ import random
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from tests.store_world import mail
+from tests.support.store_world import mail
 
 _ATTACHMENTS = [random.Random(seed).randbytes(20_000) for seed in (7, 8)]
 

@@ -13,17 +13,17 @@ from uuid import UUID
 import psycopg
 from sqlalchemy import Engine, text
 
-from archiver.db import make_engine
-from archiver.models import uuid7
+from archiver.db.engine import make_engine
+from archiver.db.tables import uuid7
 from archiver.secrets import Keyring
-from archiver.services.ingest import Ingest, load_origin
-from archiver.services.places import DatabasePlaces
-from archiver.stack.postgres import EmbeddedPostgres
 from archiver.store.archive import Archive
 from archiver.store.dictionaries import Trainer
 from archiver.store.files import Files
 from archiver.store.keys import PackKeys
 from archiver.store.local import LocalPacks
+from archiver.store.open import DatabasePlaces
+from archiver.supervisor.postgres import EmbeddedPostgres
+from archiver.sync.ingest.store_batch import Ingest, load_origin
 from tests.integration.store.conftest import SOURCE
 from tests.model.kills import Killed, MortalFiles, Steps
 
@@ -183,7 +183,7 @@ class Clock:
                 return datetime.now(tz) + clock.offset
 
         for name, module in list(sys.modules.items()):
-            if name.startswith(("archiver.services.", "archiver.store.")) and getattr(module, "datetime", None) is datetime:
+            if name.startswith("archiver.") and getattr(module, "datetime", None) is datetime:
                 module.datetime = Stepped  # type: ignore[attr-defined]
                 self._replaced.append(module)
 

@@ -22,21 +22,21 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
 
+from archiver.db.tables import message_uuid
 from archiver.errors import ArchiverError
-from archiver.models import message_uuid
-from archiver.services.adopt import adopt
-from archiver.services.backup import backup
-from archiver.services.compact import compact
-from archiver.services.delete import delete_mailbox_mail, delete_message
-from archiver.services.dump import load_dump
-from archiver.services.rebuild import rebuild
-from archiver.services.restore import Backup, restore_packs
-from archiver.services.verify import verify
-from archiver.stack.postgres import EmbeddedPostgres
+from archiver.maintenance.adopt import adopt
+from archiver.maintenance.backup import backup
+from archiver.maintenance.compact import compact
+from archiver.maintenance.dump import load_dump
+from archiver.maintenance.rebuild import rebuild
+from archiver.maintenance.restore import Backup, restore_packs
+from archiver.maintenance.verify import verify
+from archiver.retention.delete import delete_mailbox_mail, delete_message
 from archiver.store.errors import Damage
-from archiver.store.frames import Kind
+from archiver.store.frames import FrameKind
 from archiver.store.keys import PackKeys
-from archiver.store.pack import PACK_HEADER_BYTES, Found, walk
+from archiver.store.pack import PACK_HEADER_BYTES, FrameHeader, walk
+from archiver.supervisor.postgres import EmbeddedPostgres
 from connectors.base import Batch, ChangeKind, CopyChange, RawMessage
 from tests.integration.store.conftest import MAILBOX, SECOND, set_up
 from tests.model.expected import Expected, content, hash_of
@@ -310,8 +310,8 @@ class ArchiveMachine(RuleBasedStateMachine):
     def _messages_in(self, path: Path) -> set[bytes]:
         archive = self.subject.archive
         pack = archive.backend.open(UUID(path.stem))
-        found = [item for item in walk(pack.read_at, pack.size, pack.name) if isinstance(item, Found)]
-        frames = [item for item in found if item.header.kind == Kind.MESSAGE]
+        found = [item for item in walk(pack.read_at, pack.size, pack.name) if isinstance(item, FrameHeader)]
+        frames = [item for item in found if item.header.kind == FrameKind.MESSAGE]
         return {archive.frames.open_in(pack, item.offset, item.header.frame_length).sha256 for item in frames}
 
     def _messages_with_parts(self) -> set[bytes]:
@@ -327,10 +327,10 @@ class ArchiveMachine(RuleBasedStateMachine):
         archive = self.subject.archive
         pack = archive.backend.open(UUID(path.stem))
         for item in walk(pack.read_at, pack.size, pack.name):
-            if isinstance(item, Found) and item.offset <= at < item.end:
-                if item.header.kind in (Kind.PART, Kind.DICTIONARY):
+            if isinstance(item, FrameHeader) and item.offset <= at < item.end:
+                if item.header.kind in (FrameKind.PART, FrameKind.DICTIONARY):
                     return everything
-                if item.header.kind == Kind.MESSAGE:
+                if item.header.kind == FrameKind.MESSAGE:
                     return {archive.frames.open_in(pack, item.offset, item.header.frame_length).sha256, b"damaged"}
         return {b"damaged"}
 

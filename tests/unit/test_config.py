@@ -1,5 +1,6 @@
 """Bad settings stop the start with one line that names the variable, what was given and what is allowed."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -18,18 +19,20 @@ BAD = [
     ("INGESTION_WORKER_CONCURRENCY", "many", "INGESTION_WORKER_CONCURRENCY='many': expected a valid integer"),
     ("MEILI_INDEXING_BATCH", "-5", "MEILI_INDEXING_BATCH='-5'"),
     ("SLICE_SECONDS", "1.5", "SLICE_SECONDS='1.5'"),
-    ("DISK_MIN_FREE_BYTES", "lots", "DISK_MIN_FREE_BYTES='lots': expected a number of bytes, or one with K, M, G or T"),
+    ("DISK_MIN_FREE_BYTES", "lots", "DISK_MIN_FREE_BYTES='lots': expected a number of bytes, optionally with K, M, G or T"),
     ("STORAGE_TYPE", "ftp", "STORAGE_TYPE='ftp': expected 'local' or 's3'"),
-    ("STORAGE_TYPE", "s3", "STORAGE_TYPE=s3 needs STORAGE_S3_BUCKET, STORAGE_S3_ACCESS_KEY_ID"),
+    ("STORAGE_TYPE", "s3", "STORAGE_TYPE=s3 also needs STORAGE_S3_BUCKET, STORAGE_S3_ACCESS_KEY_ID"),
     ("DATABASE_URL", "mysql://u:hunter2@h/x", "DATABASE_URL='mysql://u:***@h/x': expected an address postgresql://…"),
     ("DATABASE_URL", "postgresql://u:hunter2@h:port/x", "DATABASE_URL='postgresql://u:***@h:port/x'"),
     ("REDIS_URL", "localhost:6379", "REDIS_URL='localhost:6379': expected an address redis://…"),
     ("REDIS_URL", "redis://", "REDIS_URL='redis://'"),
     ("MEILI_HOST", "meili", "MEILI_HOST='meili': expected an address http://…"),
-    ("MEILI_HOST", "http://meili:7700", "MEILI_HOST needs MEILI_MASTER_KEY"),
+    ("MEILI_HOST", "http://meili:7700", "MEILI_HOST also needs MEILI_MASTER_KEY"),
     ("ARCHIVER_PORT", "99999", "ARCHIVER_PORT='99999': expected less than or equal to 65535"),
     ("ARCHIVER_PORT", "http", "ARCHIVER_PORT='http'"),
     ("TRUSTED_PROXIES", "10.0.0.0/8,nobody", "TRUSTED_PROXIES='10.0.0.0/8,nobody': expected addresses or networks"),
+    ("OCR", "yes", "OCR='yes': expected 'auto', 'on' or 'off'"),
+    ("OCR_LANGUAGES", "eng; rm -rf", "OCR_LANGUAGES='eng; rm -rf': expected languages as tesseract names them"),
     ("LOG_LEVEL", "loud", "LOG_LEVEL='loud': expected 'debug', 'info', 'warning' or 'error'"),
     ("STORAGE_S3_FORCE_PATH_STYLE", "perhaps", "STORAGE_S3_FORCE_PATH_STYLE='perhaps': expected a valid boolean"),
 ]
@@ -89,6 +92,11 @@ def test_sizes_can_have_units(given: str, expected: int) -> None:
     assert load_settings({"DISK_MIN_FREE_BYTES": given}, NO_FILE).disk_min_free_bytes == expected
 
 
+def test_ocr_languages() -> None:
+    assert load_settings({}, Path("none")).ocr_languages == "eng"
+    assert load_settings({"OCR_LANGUAGES": "eng, deu,chi_sim"}, Path("none")).ocr_languages == "eng+deu+chi_sim"
+
+
 @pytest.mark.parametrize("given", ["*/5 * * * *", "*/10 * * * * *", "30s", "5m", "2h", "1d", "0 3 * * mon-fri"])
 def test_schedules(given: str) -> None:
     assert load_settings({"SYNC_FREQUENCY": given}, NO_FILE).sync_frequency == given
@@ -113,3 +121,32 @@ def test_every_variable_stands_in_the_example_file() -> None:
     example = (Path(__file__).parents[2] / ".env.example").read_text()
     named = {line.lstrip("# ").split("=")[0] for line in example.splitlines() if "=" in line}
     assert {field.upper() for field in Settings.model_fields} <= named
+
+
+def test_a_secret_from_a_file(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("pa/ss@wörd:%\n")
+    given = {"DATABASE_URL": "postgresql://archiver@db:5432/archiver", "DATABASE_PASSWORD_FILE": str(secret)}
+    settings = load_settings(given, NO_FILE)
+    assert settings.database_url is not None
+    url = settings.database_url.get_secret_value()
+    assert url == "postgresql://archiver:pa%2Fss%40w%C3%B6rd%3A%25@db:5432/archiver"
+    given = {"REDIS_URL": "redis://valkey:6379/0", "REDIS_PASSWORD": "a b"}
+    settings = load_settings(given, NO_FILE)
+    assert settings.redis_url is not None
+    assert settings.redis_url.get_secret_value() == "redis://:a%20b@valkey:6379/0"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"ENCRYPTION_KEY_FILE": "/nowhere/key"}, "ENCRYPTION_KEY_FILE='/nowhere/key': the file can't be read: No such file"),
+        ({"ENCRYPTION_KEY": "x", "ENCRYPTION_KEY_FILE": "/nowhere"}, "both set"),
+        ({"DATABASE_PASSWORD": "x"}, "DATABASE_PASSWORD needs DATABASE_URL"),
+        ({"REDIS_URL": "redis://:x@v/0", "REDIS_PASSWORD": "x"}, "REDIS_URL has a password already"),
+        ({"ARCHIVER_ADMIN_EMAIL": "a@b.c"}, "go together"),
+    ],
+)
+def test_secrets_that_do_not_fit_together(given: dict[str, str], said: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        load_settings(given, NO_FILE)

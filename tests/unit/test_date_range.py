@@ -7,13 +7,13 @@ from zoneinfo import ZoneInfo, available_timezones
 import pytest
 
 from archiver.date_range import END, FIRST, archivable
-from archiver.db import TolerantTimestamps
+from archiver.db.engine import TolerantTimestamps
+from archiver.http.catalogue import Texts
+from archiver.http.formats import ago, long_date, short_date
 from archiver.search.query.compiler import compile_query
 from archiver.search.query.errors import QueryError
 from archiver.search.query.parser import parse
 from archiver.search.tokens import month_token, year_of, year_token
-from archiver.web.catalogue import Texts
-from archiver.web.formats import ago, long_date, short_date
 from connectors.selection import SourceSettings, date_rule
 from tests.unit.search.test_query_compiler import KnownNames
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import orjson
 import pytest
 
-from archiver.db import clean, json_text
+from archiver.db.engine import clean, json_bytes, json_text
 
 
 @pytest.mark.parametrize(
@@ -29,3 +29,4 @@ def test_json_keeps_a_backslash_that_only_looks_like_a_nul() -> None:
 @pytest.mark.parametrize("bad", ["\0", "\ud800"])
 def test_json_is_cleaned_in_keys_and_values(bad: str) -> None:
     assert orjson.loads(json_text({f"k{bad}": [f"v{bad}"]})) == {"k\ufffd": ["v\ufffd"]}
+    assert orjson.loads(json_bytes({f"k{bad}": [f"v{bad}"]}).data) == {"k\ufffd": ["v\ufffd"]}

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from archiver.models import message_uuid, uuid7
-from archiver.models.ids import uuid_of
+from archiver.db.ids import uuid7s, uuid_of
+from archiver.db.tables import message_uuid, uuid7
 
 
 def test_uuid7_has_its_version_variant_and_time() -> None:
@@ -23,6 +23,8 @@ def test_uuid7_has_its_version_variant_and_time() -> None:
 def test_uuid7_only_rises_and_never_repeats_in_one_process() -> None:
     made = [uuid7() for _ in range(10_000)]
     assert made == sorted(made)
+    rising = [uuid7(), *uuid7s(1_000), *uuid7s(0), uuid7()]
+    assert rising == sorted(set(rising))
     with ThreadPoolExecutor(8) as pool:
         many = [item for chunk in pool.map(lambda _: [uuid7() for _ in range(2_000)], range(8)) for item in chunk]
     assert len(set(many)) == len(many)

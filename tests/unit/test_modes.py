@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from archiver.stack.folder import DataFolder
-from archiver.stack.modes import close_to_others, open_to_others
+from archiver.supervisor.folder import DataFolder
+from archiver.supervisor.modes import close_to_others, open_to_others
 
 
 def mode(path: Path) -> int:
@@ -20,7 +20,7 @@ def mode(path: Path) -> int:
 def folder(tmp_path: Path) -> DataFolder:
     made = DataFolder(tmp_path / "data")
     made.prepare()
-    made.make_run()
+    made.create_run()
     return made
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from archiver.errors import UsageError
-from archiver.services.source_kinds import kind_of, validate
+from archiver.sources.kinds import kind_of, validate
 
 
 def test_a_wrong_value_is_named_with_what_was_given_and_what_is_expected() -> None:

@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
+from archiver.access.principal import LOCAL_OPERATOR, ROLE_RIGHTS, Principal
+from archiver.db.states import UserRole
 from archiver.errors import UsageError
-from archiver.models.states import Role
-from archiver.services.principal import LOCAL_OPERATOR, ROLE_RIGHTS, Principal
-from archiver.services.public_address import is_public
-from archiver.services.source_destinations import SecretsNeeded, check_hosts, moved_settings, secrets_to_keep
-from archiver.services.source_kinds import kind_of, kinds, refuse_server_paths, server_paths, validate
+from archiver.public_address import is_public
+from archiver.sources.destinations import SecretsNeeded, check_hosts, moved_settings, secrets_to_keep
+from archiver.sources.kinds import kind_of, kinds, refuse_server_paths, server_paths, validate
 from connectors.selection import Destination, destinations
 
 IMAP = {"host": "imap.example.org", "user": "ann@example.org"}
-USER = Principal("bob", Role.USER, ROLE_RIGHTS[Role.USER])
+USER = Principal("bob", UserRole.USER, ROLE_RIGHTS[UserRole.USER])
 
 
 def test_paths_are_found_by_their_type() -> None:
@@ -41,7 +41,7 @@ def test_paths_are_found_by_their_type() -> None:
     ],
 )
 def test_a_file_of_the_server_is_refused_wherever_it_is_named(kind: str, settings: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match="files of the server"):
+    with pytest.raises(UsageError, match="on the server itself"):
         refuse_server_paths(kind_of(kind), settings)
 
 
@@ -98,7 +98,7 @@ def test_stored_secrets_are_needed_again_after_a_move() -> None:
     stored = {"password": "old", "token": ""}
     assert secrets_to_keep(stored, {}, []) == stored
     assert secrets_to_keep(stored, {"password": "new"}, ["host"]) == {}
-    with pytest.raises(SecretsNeeded, match="host changed: give password again"):
+    with pytest.raises(SecretsNeeded, match="host changed: enter password again"):
         secrets_to_keep(stored, {}, ["host"])
 
 
@@ -148,7 +148,7 @@ def test_public_addresses(address: str, public: bool) -> None:
 
 
 def test_certificates_and_lists_as_text(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="either ca or ca_file"):
+    with pytest.raises(UsageError, match="only one of ca and ca_file"):
         validate(kind_of("imap"), {**IMAP, "ca": "x", "ca_file": str(tmp_path)}, {})
     with pytest.raises(UsageError, match="exactly one of user, users, users_list and users_file"):
         validate(kind_of("imap"), {**IMAP, "users_list": "bob"}, {})

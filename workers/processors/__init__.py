@@ -1,4 +1,4 @@
-"""What runs for each job, one file a job. A processor is a plain function in a thread; being run twice must not matter."""
+"""The processors, one file per job. A processor is a plain function that runs in a thread and must be safe to run twice."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +10,8 @@ from archiver.queue.jobs import (
     Ping,
     ProcessMailbox,
     ReconcileIndex,
-    Reindex,
+    ReindexJob,
+    RethreadJob,
     ScheduleContinuousSync,
     SyncCycleFinished,
 )
@@ -21,12 +22,13 @@ from workers.processors import (
     process_mailbox,
     reconcile_index,
     reindex,
+    rethread,
     schedule_continuous_sync,
     sync_cycle_finished,
 )
 
 Processor = Callable[[Any, Any, Any], Any]
-"""(job, work, envelope) → what the job returns, as JSON."""
+"""(job, work, envelope) → the job's result, as JSON."""
 
 PROCESSORS: dict[str, Processor] = {
     Ping.name: ping.process,
@@ -36,6 +38,7 @@ PROCESSORS: dict[str, Processor] = {
     ProcessMailbox.name: process_mailbox.process,
     SyncCycleFinished.name: sync_cycle_finished.process,
     IndexEmailBatch.name: index_email_batch.process,
-    Reindex.name: reindex.process,
+    ReindexJob.name: reindex.process,
+    RethreadJob.name: rethread.process,
     ReconcileIndex.name: reconcile_index.process,
 }

@@ -1,8 +1,8 @@
-"""Gives back what it got."""
+"""Returns its input, to prove that a queue is served."""
 
-from archiver.queue.jobs import Envelope, Ping
-from workers.work import Work
+from archiver.queue.jobs import JobEnvelope, Ping
+from workers.context import WorkerContext
 
 
-def process(job: Ping, _: Work, __: Envelope) -> dict[str, str]:
+def process(job: Ping, _: WorkerContext, __: JobEnvelope) -> dict[str, str]:
     return {"token": job.token}

@@ -1,4 +1,4 @@
-"""Reads one mailbox for one slice: fetch, store, next batch; then the place goes to whoever waits."""
+"""Reads one mailbox for one slice: fetch, store, next batch; then the slot goes to the next mailbox in the queue."""
 
 from __future__ import annotations
 
@@ -6,60 +6,61 @@ from collections.abc import Iterator
 from uuid import UUID
 
 from archiver.logs import get_logger
-from archiver.queue.jobs import Envelope, ProcessMailbox
-from archiver.services.ingest import TakenOver
+from archiver.queue.jobs import JobEnvelope, ProcessMailbox
+from archiver.sources.mailboxes import load_mailbox, open_mailbox
 from archiver.store.errors import StoreUnavailable
 from archiver.sync import sessions
+from archiver.sync.batching import gather
+from archiver.sync.ingest.store_batch import TakenOver
+from archiver.sync.mailbox_slice import MailboxSlice
 from connectors.base import Batch
 from connectors.errors import AuthFailed, StateLost, Throttled, Unavailable
-from workers.gathering import gather
-from workers.mailbox import MailboxSlice, load_mailbox, opened
-from workers.work import Work
+from workers.context import WorkerContext
 
-_REFUSED_MINUTES = 60
+_REFUSED_MINUTES = 60  # rarely, because more attempts with rejected credentials may lock the account
 _LONGEST_PAUSE_SECONDS = 3600.0
 
 log = get_logger("process-mailbox")
 
 
-def process(job: ProcessMailbox, work: Work, envelope: Envelope) -> None:
+def process(job: ProcessMailbox, work: WorkerContext, envelope: JobEnvelope) -> None:
     with work.engine.begin() as connection:
         held = sessions.begin_slice(connection, job.session_id, job.mailbox_id, UUID(envelope.id))
         if held is None:
-            return  # done before, or cancelled
-        loaded = load_mailbox(connection, held.mailbox_id, held.session_id)
+            return  # already done, or cancelled
+        source, loaded = load_mailbox(connection, held.mailbox_id, held.session_id)
     try:
-        with opened(work, held, loaded) as mailbox:
+        with open_mailbox(work, held, source, loaded) as mailbox:
             _run(mailbox, work)
     except TakenOver as reason:
         log.info("slice_ended", session=str(job.session_id), mailbox=str(job.mailbox_id), reason=str(reason))
 
 
-def _run(mailbox: MailboxSlice, work: Work) -> None:
-    """Each error of the source has one answer. Any other error is a fault of ours, and the job is tried again."""
+def _run(mailbox: MailboxSlice, work: WorkerContext) -> None:
+    """Each error of the source has one outcome. Any other error is our own fault, and BullMQ retries the job."""
     try:
         if not _store_all(mailbox, work, mailbox.batches()):
-            return mailbox.give_back()
-        missing = mailbox.done()
+            return mailbox.requeue()
+        missing = mailbox.finish()
         if missing:
-            if not _store_all(mailbox, work, mailbox.again(missing)):
-                return mailbox.give_back()
-            mailbox.done(with_gap=True)
+            if not _store_all(mailbox, work, mailbox.refetch_missing(missing)):
+                return mailbox.requeue()
+            mailbox.finish(with_gap=True)
     except Throttled as pause:
-        mailbox.come_back(after_seconds=min(pause.retry_after_seconds, _LONGEST_PAUSE_SECONDS))
+        mailbox.defer(after_seconds=min(pause.retry_after_seconds, _LONGEST_PAUSE_SECONDS))
     except StateLost as lost:
-        mailbox.start_again(lost.folder, str(lost))
+        mailbox.restart(lost.folder, str(lost))
     except AuthFailed as refused:
-        mailbox.fail(f"the server refuses the credentials: {refused}", pause_minutes=_REFUSED_MINUTES)
+        mailbox.fail(f"the server rejected the credentials: {refused}", pause_minutes=_REFUSED_MINUTES)
     except (Unavailable, StoreUnavailable) as error:
         if work.stopping.is_set():
-            return mailbox.give_back()
-        mailbox.fail(mailbox.why(error))
+            return mailbox.requeue()
+        mailbox.fail(mailbox.failure_reason(error))
     return None
 
 
-def _store_all(mailbox: MailboxSlice, work: Work, batches: Iterator[Batch]) -> bool:
-    """False: the slice is over before the batches are."""
+def _store_all(mailbox: MailboxSlice, work: WorkerContext, batches: Iterator[Batch]) -> bool:
+    """False if the slice ended before the batches did."""
     while True:
         with work.in_flight:
             gathered = gather(batches)

@@ -1,16 +1,20 @@
-"""Compares the index with Postgres, and repairs what differs."""
+"""Compares the index with Postgres and repairs the differences."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
 from typing import Any
 
-from archiver.queue.jobs import Envelope, ReconcileIndex
-from archiver.services.reconcile import reconcile
-from archiver.sync import tick
-from workers.work import Work
+from archiver.indexing.reconcile import reconcile
+from archiver.queue.jobs import JobEnvelope, ReconcileIndex
+from archiver.sync import scheduler
+from workers.context import WorkerContext
 
 
-def process(_: ReconcileIndex, work: Work, __: Envelope) -> dict[str, Any] | None:
-    with tick.exclusive(work.engine, ReconcileIndex.name) as mine:
-        return asdict(reconcile(work.engine, work.index.server)) if mine else None
+def process(_: ReconcileIndex, work: WorkerContext, __: JobEnvelope) -> dict[str, Any] | None:
+    with scheduler.advisory_lock(work.engine, ReconcileIndex.name) as mine:
+        if not mine:
+            return None
+        result = reconcile(work.engine, work.index.server)
+        work.index.announce_rereading()
+        return asdict(result)

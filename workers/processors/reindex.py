@@ -1,22 +1,22 @@
-"""Fills a new index for one slice; the last slice puts it in the place of the live one."""
+"""Fills a new index for one slice; the last slice swaps it for the live index."""
 
 from __future__ import annotations
 
 from uuid import UUID
 
-from archiver.queue.jobs import Envelope, Reindex
-from archiver.services import index_jobs
-from archiver.services.reindex import Reindex as Refill
-from archiver.sync import tick
-from workers.work import Work
+from archiver.indexing import jobs as index_jobs
+from archiver.indexing.reindex import ReindexRun as Refill
+from archiver.queue.jobs import JobEnvelope, ReindexJob
+from archiver.sync import scheduler
+from workers.context import WorkerContext
 
 
-def process(job: Reindex, work: Work, envelope: Envelope) -> None:
+def process(job: ReindexJob, work: WorkerContext, envelope: JobEnvelope) -> None:
     row_id = UUID(envelope.id)
     if not index_jobs.is_open(work.engine, row_id):
         return None
-    with tick.exclusive(work.engine, Reindex.name) as mine:
-        if not mine:  # somebody is at it, and calls for more when it is needed
+    with scheduler.advisory_lock(work.engine, ReindexJob.name) as mine:
+        if not mine:  # another job is filling it, and announces the next slice when one is needed
             return index_jobs.settle(work.engine, row_id)
         index = work.index
         refill = Refill(work.engine, index.archive, index.server, work.settings.meili_indexing_batch)

@@ -1,22 +1,22 @@
-"""Ends a cycle: history, the source's new state, and the next cycle if somebody asked for one."""
+"""Ends a cycle: writes its run, the source's new state, and the next cycle if one was requested."""
 
 from __future__ import annotations
 
 from uuid import UUID
 
 from archiver.logs import get_logger
-from archiver.queue.jobs import Envelope, SyncCycleFinished
-from archiver.services import upload_imports
-from archiver.services.source_kinds import RUNS_ONCE
-from archiver.services.sources import plan_next
+from archiver.queue.jobs import JobEnvelope, SyncCycleFinished
+from archiver.sources import upload_imports
+from archiver.sources.kinds import RUNS_ONCE
+from archiver.sources.service import plan_next
 from archiver.sync import cycle, outbox
-from workers.work import Work
+from workers.context import WorkerContext
 
 log = get_logger("sync-cycle-finished")
 
 
-def process(job: SyncCycleFinished, work: Work, envelope: Envelope) -> dict[str, str]:
-    """Its event in the queue tells those who wait for this source (archiver.queue.completion.CycleEnds)."""
+def process(job: SyncCycleFinished, work: WorkerContext, envelope: JobEnvelope) -> dict[str, str]:
+    """Its queue event notifies callers that wait for this source (archiver.queue.completion.CycleEnds)."""
     with work.engine.begin() as connection:
         ended = cycle.finish(connection, job.session_id, RUNS_ONCE)
         if ended:

@@ -1,1 +1,1 @@
-"""The query language: from what a person typed (parser) to searches that mean the same (compiler). Pure."""
+"""The query language: from typed text (parser) to equivalent searches (compiler). Pure."""

@@ -1,8 +1,8 @@
-"""From the tree of a query to searches that mean the same, for someone who may see certain mailboxes.
+"""Compiles the tree of a query into equivalent searches, for a reader who may see certain mailboxes.
 
-Each search is one request of the engine, and no message is found by two of them. Single words of a field are filters; several
-words side by side are searched for in that field; where one search needs both that and other text, the ids come from a search
-of their own (`Join`).
+Each search is one request to the engine, and no message is found by two of them. Single words of a field become filters; a
+phrase is searched for in that field; where a search needs both a phrase in a field and other text, the ids come from a separate
+search (`Join`).
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from uuid import UUID
 from archiver.search.document import PEOPLE
 from archiver.search.query import expression as boolean
 from archiver.search.query.errors import QueryError
-from archiver.search.query.expression import FALSE, Expression, Filter, Part, Term, all_of, no, some_of
-from archiver.search.query.syntax import And, Held, In, Leaf, Node, Not, Or, Place, Size, Text, Time, Value
+from archiver.search.query.expression import FALSE, Expression, Filter, QueryPart, Term, all_of, no, some_of
+from archiver.search.query.syntax import And, Held, In, Leaf, Node, NotQuery, Or, QuerySpan, Size, Text, Time, Value
 from archiver.search.tokens import copy_token, token
 from archiver.search.words import WORD, words
 
 MAX_SEARCHES: Final = 32
-MAX_TERMS: Final = 10  # Meilisearch looks at ten words of a search and drops the others
+MAX_TERMS: Final = 10  # Meilisearch uses ten words of a search and drops the others
 MAX_VALUES: Final = 10_000
 
 _EXCLUDED = re.compile(r'-"[^"]*"')
@@ -34,7 +34,7 @@ _TYPES = {"word": "document", "excel": "spreadsheet", "powerpoint": "presentatio
 
 
 class Names(Protocol):
-    """What has to be looked up: who has written, and what there is to see. Patterns have `*` for any characters."""
+    """Lookups of addresses and visible names in the database. In patterns, `*` matches any characters."""
 
     def addresses(self, pattern: str, mailboxes: frozenset[UUID] | None, limit: int) -> Sequence[str]: ...
     def mailboxes(self, name: str) -> frozenset[UUID]: ...
@@ -42,12 +42,12 @@ class Names(Protocol):
     def folders(self, pattern: str, mailboxes: frozenset[UUID] | None, limit: int) -> Sequence[str]: ...
     def labels(self, pattern: str, mailboxes: frozenset[UUID] | None, limit: int) -> Sequence[str]: ...
     def conversation(self, message: UUID, mailboxes: frozenset[UUID]) -> tuple[UUID | None, Sequence[UUID] | None]:
-        """That of a message, as these mailboxes show it: all of a thread, or these messages."""
+        """The conversation of a message as these mailboxes show it: a whole thread, or these messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """Ids of messages with this text in these attributes: only those are wanted, or those are not wanted."""
+    """Messages with this text in these attributes, which the search is limited to, or which it excludes."""
 
     text: str
     attributes: tuple[str, ...]
@@ -56,7 +56,7 @@ class Join:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """One request."""
+    """One request to the engine."""
 
     text: str
     filter: str
@@ -65,33 +65,33 @@ class Search:
 
     @property
     def finds_text(self) -> bool:
-        """Whether there is text to be marked in the hits, and not only text that they do not have."""
+        """Whether the hits contain text to highlight, rather than only lack text."""
         return bool(_EXCLUDED.sub("", self.text).strip())
 
 
 def compile_query(
     tree: Node, query: str, names: Names, mailboxes: frozenset[UUID] | None, *, exact: bool = False
 ) -> tuple[Search, ...]:
-    """The searches; none where nothing can match. `mailboxes`: all that may be seen, None for no limit.
+    """The searches; none if nothing can match. `mailboxes`: the visible ones, None for no limit.
 
-    `exact`: bare words too are found only as they stand.
+    `exact`: bare words also match only exactly.
     """
     expression = _Compiler(query, names, mailboxes).node(tree, mailboxes)
     if mailboxes is not None:
         expression = all_of([_among("mailbox", map(str, mailboxes)), expression])
     parts = list(islice(boolean.split(expression), MAX_SEARCHES + 1))
     if len(parts) > MAX_SEARCHES:
-        raise QueryError(f"this has more than {MAX_SEARCHES} combinations of words; fewer ORs between words are possible")
+        raise QueryError(f"the query has more than {MAX_SEARCHES} combinations of words; use fewer ORs between words")
     strict = {term for part in parts for term in part.found if exact or any(term not in one.found for one in parts)}
     return tuple(_search(part, strict) for part in parts)
 
 
-def _search(part: Part, strict: set[Term]) -> Search:
-    """`strict` are words that not all parts look for: they are exact, or the parts would have messages in common."""
+def _search(part: QueryPart, strict: set[Term]) -> Search:
+    """`strict`: words that not all parts search for. They match exactly, because otherwise parts would share messages."""
     anywhere = [term for term in part.found if not term.attributes]
     fields = [term for term in part.found if term.attributes]
     if len(part.found) > MAX_TERMS:
-        raise QueryError(f"a search can have up to {MAX_TERMS} words; write a sentence in quotation marks")
+        raise QueryError(f"a search can have up to {MAX_TERMS} words; put a sentence in quotation marks")
     excluded = [term for term in part.missing if not term.attributes]
     attributes: tuple[str, ...] = ()
     if fields and not anywhere and not excluded:
@@ -102,7 +102,7 @@ def _search(part: Part, strict: set[Term]) -> Search:
     exact = [term for term in anywhere if term.exact or term in strict]
     pieces = [f"-{_quoted(term)}" for term in excluded] + [_quoted(term) for term in exact]
     pieces += [WORD.findall(term.text)[0] for term in anywhere if term not in exact]
-    return Search(" ".join(pieces), boolean.rendered(part.filter), attributes, tuple(joins))
+    return Search(" ".join(pieces), boolean.render(part.filter), attributes, tuple(joins))
 
 
 class _Compiler:
@@ -114,11 +114,11 @@ class _Compiler:
     def node(self, tree: Node, visible: frozenset[UUID] | None) -> Expression:
         match tree:
             case And(parts):
-                visible = self._narrowed(parts, visible)
+                visible = self._narrow_mailboxes(parts, visible)
                 return all_of([self.node(part, visible) for part in parts])
             case Or(parts):
                 return some_of([self.node(part, visible) for part in parts])
-            case Not(inner):
+            case NotQuery(inner):
                 return no(self.node(inner, visible))
         return self._leaf(tree, visible)
 
@@ -140,11 +140,11 @@ class _Compiler:
                 return self._held(leaf, visible)
 
     def _thread(self, message: UUID, scope: frozenset[UUID]) -> Expression:
-        """A thread is known to this reader by a message of it: its id in the index depends on messages of others."""
+        """This reader knows a thread by one of its messages: the id in the index depends on messages they may not see."""
         thread, members = self._names.conversation(message, scope)
         return _among("thread", [str(thread)]) if members is None else _among("id", map(str, members))
 
-    def _field(self, leaf: In, place: Place) -> Expression:
+    def _field(self, leaf: In, place: QuerySpan) -> Expression:
         attribute, filterable = _FIELDS[leaf.operator]
         if leaf.value == "*":
             return Filter(f"{filterable} EXISTS")
@@ -152,12 +152,12 @@ class _Compiler:
             ending = leaf.value.removeprefix("*.").lower()
             if leaf.operator == "filename" and leaf.value.startswith("*.") and ending.isalnum():
                 return _among(filterable, [f".{ending}"])
-            possible = "filename:*.pdf and filename:* are" if leaf.operator == "filename" else "subject:* is"
-            raise self._error(f"{leaf.operator}:{leaf.value} can't be searched for; {possible} possible", place)
+            possible = "filename:*.pdf and filename:* are" if leaf.operator == "filename" else "only subject:* is"
+            raise self._error(f"{leaf.operator}:{leaf.value} is not supported; {possible}", place)
         found = words(leaf.value)
         return _among(filterable, found) if len(found) == 1 else Term(leaf.value, True, (attribute,))
 
-    def _person(self, operator: str, value: str, place: Place, visible: frozenset[UUID] | None) -> Expression:
+    def _person(self, operator: str, value: str, place: QuerySpan, visible: frozenset[UUID] | None) -> Expression:
         roles = PEOPLE if operator == "participant" else (operator,)
         if value == "*":
             return some_of([Filter(f"{role}_is EXISTS") for role in roles])
@@ -168,7 +168,7 @@ class _Compiler:
         if "*" in address:
             found = self._names.addresses(address.lower(), visible, MAX_VALUES + 1)
             if len(found) > MAX_VALUES:
-                raise self._error(f"more than {MAX_VALUES:,} addresses fit {address}", place)
+                raise self._error(f"more than {MAX_VALUES:,} addresses match {address}", place)
             return some_of([_among(f"{role}_is", map(token, found)) for role in roles])
         if "@" in address:
             return some_of([_among(f"{role}_is", [token(address)]) for role in roles])
@@ -192,11 +192,11 @@ class _Compiler:
         else:
             tokens = [copy_token(mailbox, value) for mailbox in sorted(visible) for value in values]
         if len(tokens) > MAX_VALUES:
-            raise self._error(f"{leaf.operator}:{leaf.value} stands for more than {MAX_VALUES:,} {attribute}s here", leaf.place)
+            raise self._error(f"{leaf.operator}:{leaf.value} matches more than {MAX_VALUES:,} {attribute}s", leaf.place)
         return _among(attribute if visible is not None else f"any_{attribute}", tokens)
 
-    def _narrowed(self, parts: Iterable[Node], visible: frozenset[UUID] | None) -> frozenset[UUID] | None:
-        """`mailbox:alice in:inbox` asks for the inbox of that mailbox, not for that of another one which has the mail too."""
+    def _narrow_mailboxes(self, parts: Iterable[Node], visible: frozenset[UUID] | None) -> frozenset[UUID] | None:
+        """`mailbox:alice in:inbox` means the inbox of that mailbox, not that of another mailbox with the same mail."""
         if not any(_asks_for_folder(part) for part in parts):
             return visible
         for part in parts:
@@ -221,9 +221,9 @@ class _Compiler:
         return found
 
     def _unknown(self, leaf: Held) -> QueryError:
-        return self._error(f"there is no {leaf.operator} {leaf.value} that may be seen here", leaf.place)
+        return self._error(f"there is no {leaf.operator} {leaf.value} that you can see", leaf.place)
 
-    def _error(self, reason: str, place: Place) -> QueryError:
+    def _error(self, reason: str, place: QuerySpan) -> QueryError:
         return QueryError(reason, self._query, place.start, place.end)
 
 
@@ -231,7 +231,7 @@ def _asks_for_folder(tree: Node) -> bool:
     match tree:
         case And(parts) | Or(parts):
             return any(map(_asks_for_folder, parts))
-        case Not(inner):
+        case NotQuery(inner):
             return _asks_for_folder(inner)
         case Held(operator):
             return operator in ("in", "label")

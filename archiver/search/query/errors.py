@@ -1,4 +1,4 @@
-"""What is wrong with a query, and where."""
+"""Errors in queries, with their position."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from archiver.errors import UsageError
 
 
 class QueryError(UsageError):
-    """The query can't be read, or can't be answered as it is meant. `start` and `end` are places in its text."""
+    """The query can't be parsed, or can't be answered as intended. `start` and `end` are positions in its text."""
 
     def __init__(self, reason: str, query: str = "", start: int = 0, end: int | None = None) -> None:
         super().__init__(reason)

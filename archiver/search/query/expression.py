@@ -1,8 +1,8 @@
-"""Boolean expressions over filters and texts, cut into parts that a search engine can answer.
+"""Boolean expressions over filters and texts, split into parts that a search engine can answer.
 
-A filter can say anything with AND, OR and NOT; the text of a search can only say "all of these, none of those". So an
-expression is split by its texts: those messages that match the first text and what is then left of the expression, and those
-that do not match it and what is left then. No message is in two of the parts, so that totals and facets can simply be added.
+A filter can combine anything with AND, OR and NOT; the text of a search can only mean "all of these, none of those". So an
+expression is split by its texts: messages that match the first text and the rest of the expression given that, and messages
+that do not match it and the rest given that. No message is in two parts, so totals and facets can simply be added.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Filter:
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """Text that is searched for, in these attributes or in all: side by side as it stands, or a word that may have typos."""
+    """Text to search for in these attributes, or in all: an exact phrase, or a word that tolerates typos."""
 
     text: str
     exact: bool
@@ -48,7 +48,7 @@ FALSE = Some(())
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class QueryPart:
     """All of `found`, none of `missing`, and a filter."""
 
     found: tuple[Term, ...]
@@ -76,35 +76,35 @@ def no(inner: Expression) -> Expression:
     return FALSE if inner == TRUE else TRUE if inner == FALSE else No(inner)
 
 
-def split(expression: Expression, found: tuple[Term, ...] = (), missing: tuple[Term, ...] = ()) -> Iterator[Part]:
-    """Parts without anything in common that together are the expression."""
+def split(expression: Expression, found: tuple[Term, ...] = (), missing: tuple[Term, ...] = ()) -> Iterator[QueryPart]:
+    """Disjoint parts that together equal the expression."""
     if expression == FALSE:
         return
     term = _first_term(expression)
     if term is None:
-        yield Part(found, missing, expression)
+        yield QueryPart(found, missing, expression)
         return
     yield from split(_with(expression, lambda one: TRUE if one == term else None), (*found, term), missing)
     yield from split(_with(expression, lambda one: FALSE if one == term else None), found, (*missing, term))
 
 
-def rewritten(expression: Expression, change: Callable[[Term], Term]) -> Expression:
+def rewrite(expression: Expression, change: Callable[[Term], Term]) -> Expression:
     return _with(expression, change)
 
 
-def rendered(expression: Expression) -> str:
-    """A filter as the engine reads it; nothing for TRUE."""
+def render(expression: Expression) -> str:
+    """The filter in the engine's syntax; empty for TRUE."""
     match expression:
         case Filter(text):
             return text
         case No(inner):
-            return f"NOT ({rendered(inner)})"
+            return f"NOT ({render(inner)})"
         case All(parts):
-            return " AND ".join(f"({rendered(part)})" if isinstance(part, Some) else rendered(part) for part in parts)
+            return " AND ".join(f"({render(part)})" if isinstance(part, Some) else render(part) for part in parts)
         case Some(parts):
-            return " OR ".join(f"({rendered(part)})" if isinstance(part, All) else rendered(part) for part in parts)
+            return " OR ".join(f"({render(part)})" if isinstance(part, All) else render(part) for part in parts)
         case Term():
-            raise AssertionError("a text is no filter")
+            raise AssertionError("a text is not a filter")
 
 
 def _first_term(expression: Expression) -> Term | None:

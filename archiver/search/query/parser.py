@@ -1,7 +1,7 @@
-"""From the text of a query to its tree.
+"""Parses the text of a query into its tree.
 
 query   = { joined }                          all of them
-joined  = negated { "OR" negated }            OR joins the two beside it, as in Gmail: a b OR c is a (b OR c)
+joined  = negated { "OR" negated }            OR joins its two neighbours, as in Gmail: a b OR c is a (b OR c)
 negated = [ "-" | "NOT" ] term
 term    = "(" query ")" | operator ":" ( value | "(" query ")" ) | '"' words '"' | word
 """
@@ -15,7 +15,7 @@ from difflib import get_close_matches
 
 from archiver.search.query import values
 from archiver.search.query.errors import QueryError
-from archiver.search.query.syntax import EVERYTHING, And, Held, In, Node, Not, Or, Place, Size, Text, Time, Value
+from archiver.search.query.syntax import EVERYTHING, And, Held, In, Node, NotQuery, Or, QuerySpan, Size, Text, Time, Value
 from archiver.search.words import words
 
 MAX_CHARS = 4_000
@@ -57,14 +57,14 @@ class _Token:
     end: int
 
     @property
-    def place(self) -> Place:
-        return Place(self.start, self.end)
+    def place(self) -> QuerySpan:
+        return QuerySpan(self.start, self.end)
 
 
 def parse(text: str, now: datetime, zone: tzinfo) -> Node:
-    """The tree of a query; EVERYTHING for an empty one. Raises QueryError with the place of what is wrong."""
+    """The tree of a query; EVERYTHING for an empty one. Raises QueryError with the position of the error."""
     if len(text) > MAX_CHARS:
-        raise QueryError(f"the query has {len(text):,} characters; {MAX_CHARS:,} are the limit")
+        raise QueryError(f"the query has {len(text):,} characters; the limit is {MAX_CHARS:,}")
     return _Parser(text, now, zone).parse()
 
 
@@ -82,7 +82,7 @@ class _Parser:
     def parse(self) -> Node:
         found = self._query(None)
         if self._next is not None:
-            raise self._error("this closes a parenthesis that was not opened", self._next)
+            raise self._error("this closing parenthesis has no opening one", self._next)
         return found
 
     def _query(self, operator: str | None) -> Node:
@@ -103,7 +103,7 @@ class _Parser:
             sign = self._take()
             following = None if self._ends() else self._negated(operator)
             if not parts or following is None:
-                raise self._error("OR stands between two terms", sign)
+                raise self._error("OR must be between two terms", sign)
             parts.append(following)
         return None if not parts else parts[0] if len(parts) == 1 else Or(tuple(parts))
 
@@ -112,16 +112,16 @@ class _Parser:
 
     def _negated(self, operator: str | None) -> Node | None:
         if self._is_word("OR"):
-            raise self._error("OR stands between two terms", self._take())
+            raise self._error("OR must be between two terms", self._take())
         if self._next is None or not (self._next.kind == "minus" or self._is_word("NOT")):
             return self._term(operator)
         sign = self._take()
         if self._ends():
-            raise self._error(f"{sign.text} needs something that is not wanted directly behind it", sign)
+            raise self._error(f"{sign.text} must be followed directly by what to exclude", sign)
         inner = self._negated(operator)
         if isinstance(inner, Text) and not inner.exact:
             inner = Text(inner.text, True, inner.place)
-        return None if inner is None else Not(inner)
+        return None if inner is None else NotQuery(inner)
 
     def _term(self, operator: str | None) -> Node | None:
         token = self._take()
@@ -129,7 +129,7 @@ class _Parser:
             return self._group(token, operator)
         if token.kind == "operator":
             if operator is not None:
-                raise self._error(f"an operator can't stand inside {operator}:( )", token)
+                raise self._error(f"{operator}:( ) can't contain another operator", token)
             return self._operator(token)
         if token.kind == "quote":
             return self._leaf(operator, token.text, token.place) if operator else self._phrase(token)
@@ -144,7 +144,7 @@ class _Parser:
             raise self._error("this parenthesis is not closed", opening)
         closing = self._take()
         if found == EVERYTHING:
-            raise QueryError("there is nothing in these parentheses", self._text, opening.start, closing.end)
+            raise QueryError("these parentheses are empty", self._text, opening.start, closing.end)
         self._depth -= 1
         return found
 
@@ -158,30 +158,30 @@ class _Parser:
         place, text = self._value(token, name)
         return self._leaf(name, text, place)
 
-    def _value(self, token: _Token, name: str) -> tuple[Place, str]:
-        """What stands directly behind the colon."""
+    def _value(self, token: _Token, name: str) -> tuple[QuerySpan, str]:
+        """The text directly after the colon."""
         if self._text[self._at : self._at + 1] and self._text[self._at] in '"\u201c\u201d\u201e':
             text, end = self._quoted(self._at)
         else:
             match = _VALUE_TEXT.match(self._text, self._at)
             text, end = (match[0], match.end()) if match else ("", self._at)
-        place = Place(token.start, end)
+        place = QuerySpan(token.start, end)
         if not text.strip():
-            raise QueryError(f"{name}: needs a value directly behind it", self._text, place.start, place.end)
+            raise QueryError(f"{name}: needs a value directly after the colon", self._text, place.start, place.end)
         self._at = end
         self._next = self._cut()
         return place, text
 
-    def _leaf(self, name: str, text: str, place: Place) -> Node:
+    def _leaf(self, name: str, text: str, place: QuerySpan) -> Node:
         try:
-            return self._checked(name, text.strip(), place)
+            return self._check_value(name, text.strip(), place)
         except values.BadValue as error:
-            raise QueryError(f"{name}:{text} is not understood: {error}", self._text, place.start, place.end) from None
+            raise QueryError(f"{name}:{text} is not valid: {error}", self._text, place.start, place.end) from None
 
-    def _checked(self, name: str, text: str, place: Place) -> Node:
+    def _check_value(self, name: str, text: str, place: QuerySpan) -> Node:
         if name in _IN:
             if not words(text) and text != "*":
-                raise values.BadValue("there is no word in it")
+                raise values.BadValue("it contains no word")
             return In(name, text, place)
         if name in _HELD:
             return Held(name, text, place)
@@ -212,24 +212,24 @@ class _Parser:
 
     def _phrase(self, token: _Token) -> Node:
         if not words(token.text):
-            raise self._error("there is no word between these quotation marks", token)
+            raise self._error("these quotation marks contain no word", token)
         return Text(token.text, True, token.place)
 
     def _word(self, token: _Token) -> Node | None:
         found = words(token.text)
         if "*" in token.text and found:
-            reason = "* is understood in addresses, file names, folders, labels, mailboxes and sources, not in words"
-            raise self._error(f"{reason}; longer words are found by themselves", token)
+            reason = "* works in addresses, file names, folders, labels, mailboxes and sources, but not in words"
+            raise self._error(f"{reason}; a word also finds longer words that begin with it", token)
         if not found:
             if _SIGNS_ONLY.fullmatch(token.text):
                 return None  # a dash between words, an ampersand
-            raise self._error(f"`{token.text}` is neither letter nor digit, and can't be searched for", token)
+            raise self._error(f"`{token.text}` contains no letter or digit and can't be searched for", token)
         return Text(token.text, len(found) > 1, token.place)
 
     def _unknown(self, token: _Token, name: str) -> QueryError:
         close = get_close_matches(name, [*OPERATORS, *_ALIASES], 1, 0.7)
         guess = _ALIASES.get(name) or (_ALIASES.get(close[0], close[0]) if close else None)
-        hint = f"did you mean {guess}: ?" if guess else 'to search for it as text, write it in "quotation marks"'
+        hint = f"did you mean {guess}: ?" if guess else 'to search for it as text, put it in "quotation marks"'
         return QueryError(f"there is no operator {token.text}: ({hint})", self._text, token.start, token.end)
 
     def _is_word(self, *names: str) -> bool:
@@ -238,7 +238,7 @@ class _Parser:
     def _take(self) -> _Token:
         token = self._next
         assert token is not None
-        if token.kind != "operator":  # its value is cut by other rules
+        if token.kind != "operator":  # its value follows other rules
             self._next = self._cut()
         return token
 

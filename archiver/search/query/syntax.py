@@ -1,4 +1,4 @@
-"""The tree of a query. Every leaf knows where it stands in the text."""
+"""The tree of a query. Every leaf knows its position in the text."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from datetime import datetime
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where something stands in the text of the query."""
+class QuerySpan:
+    """A position in the text of the query."""
 
     start: int
     end: int
@@ -16,38 +16,38 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A bare word (`exact` is false: typos and longer words are forgiven), or words that stand side by side."""
+    """A bare word (`exact` is false: typos and longer words match too), or a phrase."""
 
     text: str
     exact: bool
-    place: Place = field(compare=False)
+    place: QuerySpan = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class In:
-    """`subject:`, `filename:`, `from:`, …: what is looked for in one part of the message."""
+    """`subject:`, `filename:`, `from:`, …: text in one part of the message."""
 
     operator: str
     value: str
-    place: Place = field(compare=False)
+    place: QuerySpan = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """An operator with one exact value, checked: `has:`, `type:`, `list:`, `message-id:`, `sha256:`, `thread:`."""
+    """An operator with one exact, validated value: `has:`, `type:`, `list:`, `message-id:`, `sha256:`, `thread:`."""
 
     operator: str
     value: str
-    place: Place = field(compare=False)
+    place: QuerySpan = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Where copies lie: `in:`, `label:`, `mailbox:`, `source:`."""
+    """Where copies are: `in:`, `label:`, `mailbox:`, `source:`."""
 
     operator: str
     value: str
-    place: Place = field(compare=False)
+    place: QuerySpan = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,20 +56,20 @@ class Size:
 
     larger: bool
     size_bytes: int
-    place: Place = field(compare=False)
+    place: QuerySpan = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Time:
-    """From a moment on, and before another one."""
+    """From one moment (inclusive) until another (exclusive)."""
 
     since: datetime | None
     until: datetime | None
-    place: Place = field(compare=False)
+    place: QuerySpan = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Not:
+class NotQuery:
     """Everything that the inner query does not match."""
 
     inner: Node
@@ -77,18 +77,18 @@ class Not:
 
 @dataclass(frozen=True, slots=True)
 class And:
-    """All of them."""
+    """All of its parts."""
 
     parts: tuple[Node, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Or:
-    """One of them, or several."""
+    """At least one of its parts."""
 
     parts: tuple[Node, ...]
 
 
 Leaf = Text | In | Value | Held | Size | Time
-Node = Leaf | Not | And | Or
+Node = Leaf | NotQuery | And | Or
 EVERYTHING = And(())

@@ -1,4 +1,4 @@
-"""The values of operators: days and spans of time in the user's zone, sizes, ids."""
+"""The values of operators: dates and time spans in the user's zone, sizes, ids."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 class BadValue(ValueError):
-    """What would have been right."""
+    """An invalid value. The message says what is expected."""
 
 
 def period(text: str, now: datetime, zone: tzinfo) -> tuple[datetime, datetime]:
-    """The first moment of a year, month or day in the zone, and the first one after it."""
+    """The first moment of a year, month or day in the zone, and the first moment after it."""
     today = now.astimezone(zone).replace(hour=0, minute=0, second=0, microsecond=0)
     named = {"today": 0, "yesterday": 1}.get(text.lower())
     if named is not None:
@@ -38,15 +38,15 @@ def period(text: str, now: datetime, zone: tzinfo) -> tuple[datetime, datetime]:
         else:
             end = start.replace(year=start.year + 1)
     except (ValueError, OverflowError):
-        raise BadValue(f"there is no such date as {text}") from None
+        raise BadValue(f"{text} is not a valid date") from None
     return _local(start, zone), _local(end, zone)
 
 
 def ago(text: str, now: datetime, zone: tzinfo) -> datetime:
-    """The moment that lies this long ago; months and years are those of the calendar."""
+    """The moment this long ago, with calendar months and years."""
     match = _SPAN.fullmatch(text)
     if match is None:
-        raise BadValue("expected a span of time: 12h, 3d, 2w, 6m (months) or 1y")
+        raise BadValue("expected a time span: 12h, 3d, 2w, 6m (months) or 1y")
     count, unit = int(match[1]), match[2].lower()
     try:
         if unit in "hdw":
@@ -57,7 +57,7 @@ def ago(text: str, now: datetime, zone: tzinfo) -> datetime:
         day = min(local.day, monthrange(year, month + 1)[1])
         return _local(local.replace(year=year, month=month + 1, day=day, tzinfo=None), zone)
     except (ValueError, OverflowError):
-        raise BadValue(f"{text} is longer ago than time goes back") from None
+        raise BadValue(f"{text} is too long ago") from None
 
 
 def size(text: str) -> int:

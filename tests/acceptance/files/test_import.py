@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from tests import mailfiles
 from tests.acceptance.conftest import Archiver
+from tests.support import mailfiles
 
 ANN = "ann@example.org"
 
@@ -42,6 +42,8 @@ def test_a_new_user_imports_what_there_is(archiver: Archiver, tmp_path: Path) ->
     code, told = run(archiver, "takeout.zip", "--mailbox", ANN)
     assert (code, told["outcome"], told["archived"], told["duplicates"]) == (0, "success", 30, 0)
     assert told["kinds"] == {"mboxo": 1, "zip": 1}
+    assert [(one["path"], one["variant"]) for one in told["variants"]] == [("Takeout/Mail/All mail.mbox", "mboxo")]
+    assert "none with `>>From `" in told["variants"][0]["reason"]
     code, told = run(archiver, "takeout.zip", "--mailbox", ANN.upper())
     assert (code, told["outcome"], told["archived"], told["duplicates"]) == (0, "success", 0, 30)
 
@@ -90,7 +92,7 @@ def test_two_imports_into_one_mailbox_at_the_same_time(archiver: Archiver, tmp_p
         (told["import"], told["run"], "success") for _, told in ended
     }
     done = archiver.command("imports", "discard", listed[0]["id"][:30])
-    assert (done.returncode, "nothing is kept of this import" in done.stderr) == (2, True), done.stderr
+    assert (done.returncode, "this import has no stored files" in done.stderr) == (2, True), done.stderr
 
 
 def test_wrong_usage_is_said_before_anything_is_started(archiver: Archiver, tmp_path: Path) -> None:

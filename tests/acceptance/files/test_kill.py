@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 
 from archiver.secrets import credentials_keyring
-from archiver.services import imports, runs, source_rows
-from archiver.services.imports import Import
-from archiver.services.runs import Run
-from archiver.services.source_rows import Source
-from archiver.stack.postgres import EmbeddedPostgres
-from tests import mailfiles
+from archiver.sources import imports, runs
+from archiver.sources import rows as source_rows
+from archiver.sources.imports import Import
+from archiver.sources.rows import Source
+from archiver.sources.runs import Run
+from archiver.supervisor.postgres import EmbeddedPostgres
 from tests.acceptance.sync.world import World, eventually, new_world
+from tests.support import mailfiles
 
 MESSAGES = 3000
 BODY = b"A line of text that is there to make it longer.\n" * 60

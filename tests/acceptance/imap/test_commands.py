@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from imapclient import IMAPClient
 
-from tests.acceptance.conftest import Archiver, eventually
-from tests.dovecot import PASSWORD, Dovecot, message
+from tests.acceptance.conftest import Archiver
+from tests.support.dovecot import PASSWORD, Dovecot, message
+from tests.support.waiting import eventually
 
 
 def contents(server: Dovecot, user: str) -> Counter[tuple[str, str, str, str]]:
@@ -43,7 +44,7 @@ def test_from_one_account_into_the_archive_and_into_another_account(
     wrong.write_text("not it")
     archiver.start()
     refused = archiver.command("source", "add", "imap", "--name", "work", *settings, f"--secret=password=@{wrong}")
-    assert (refused.returncode, "refused" in refused.stderr, "not it" in refused.stderr) == (1, True, False)
+    assert (refused.returncode, "rejected the login" in refused.stderr, "not it" in refused.stderr) == (1, True, False)
     added = archiver.command("source", "add", "imap", "--name", "work", *settings, f"--secret=password=@{secret}")
     assert added.returncode == 0, added.stderr
     assert archiver.command("source", "check", "work").returncode == 0
@@ -81,13 +82,13 @@ def test_from_one_account_into_the_archive_and_into_another_account(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--all", "--to", "imap://me:hunter2@host"], "never stands in an argument"),
+        (["--all", "--to", "imap://me:hunter2@host"], "not accepted as arguments"),
         (["--all", "--to", "ftp://me@host"], "expected imaps://"),
         (["--all", "--to", "imaps://me@host:port"], "not a number"),
-        (["--to", "imaps://me@host"], "say what to restore"),
-        (["--all", "query", "--to", "imaps://me@host"], "say what to restore"),
-        (["--all"], "say which backup"),
-        ([], "say which backup"),
+        (["--to", "imaps://me@host"], "name what to restore"),
+        (["--all", "query", "--to", "imaps://me@host"], "name what to restore"),
+        (["--all"], "name the backup"),
+        ([], "name the backup"),
     ],
     ids=str,
 )

@@ -6,18 +6,21 @@ import os
 import signal
 from collections import Counter
 from collections.abc import Iterator
+from email import message_from_bytes
 from hashlib import sha256
 from pathlib import Path
 
 import pytest
 from imapclient import IMAPClient
 
-from archiver.services.source_rows import Source
-from archiver.stack.postgres import EmbeddedPostgres
+from archiver.retention.delete import delete_message
+from archiver.sources.rows import Source
+from archiver.store.open import open_archive
+from archiver.supervisor.postgres import EmbeddedPostgres
 from tests.acceptance.sync.world import World, eventually, new_world
-from tests.dovecot import MASTER, MASTER_PASSWORD, PASSWORD, Dovecot, message
-from tests.dovecot import dovecot as running_dovecot
-from tests.tcp_proxy import proxy
+from tests.support.dovecot import MASTER, MASTER_PASSWORD, PASSWORD, Dovecot, message
+from tests.support.dovecot import dovecot as running_dovecot
+from tests.support.tcp_proxy import proxy
 
 
 @pytest.fixture
@@ -111,6 +114,65 @@ def test_what_is_deleted_and_moved_at_the_source_is_marked_and_stays(world: Worl
     assert world.sync(source).outcome == "success"
     assert world.one("SELECT count(*) FROM message_copies WHERE folder = 'Projects' AND gone_at IS NULL") == 0
     assert world.one("SELECT count(*) FROM messages") == 25
+
+
+@pytest.mark.parametrize("kind", ["dovecot", "plain_dovecot"])
+def test_deleted_mail_stays_deleted_whatever_the_server_does_to_it(
+    world: World, kind: str, request: pytest.FixtureRequest
+) -> None:
+    """A move and a rename of the folder give each message another key; so does a new numbering, where messages have no ids."""
+    dovecot: Dovecot = request.getfixturevalue(kind)
+    has_ids = kind == "dovecot"
+    user = "deleted-here"
+    dovecot.fill(user, "INBOX", [message(number) for number in range(8)])
+    dovecot.fill(user, "Work", [message(number, more="w") for number in range(4)])
+    source = add(world, dovecot, user)
+    world.start_worker()
+    assert world.sync(source).archived == 12
+    deleted = {sha256(message(0)).digest(), sha256(message(1)).digest(), sha256(message(0, more="w")).digest()}
+    delete(world, deleted)
+    kept = archived(world, source)
+    assert len(kept) == 9
+
+    def synced(expected: int) -> None:
+        run = world.sync(source)
+        assert (run.outcome, run.deleted_here, run.failed, run.missing) == ("success", expected, 0, 0)
+        told = f", {expected:,} skipped: deleted from the archive" if expected else ""
+        assert run.deleted_phrase == told
+        assert set(archived(world, source)) == set(kept), "nothing is back, and nothing else is lost"
+        assert not deleted & set(archived(world, source))
+
+    synced(0)
+    with client(dovecot, user) as mail:
+        mail.select_folder("INBOX")
+        found = mail.search(["HEADER", "Message-ID", message_id(0)])
+        mail.copy(found, "Work")
+        mail.delete_messages(found)
+        mail.expunge()
+    synced(1)
+    with client(dovecot, user) as mail:
+        mail.rename_folder("Work", "Projects")
+    synced(2)
+    validity = world.one("SELECT sync_state::text FROM mailboxes")
+    dovecot.lose_numbering(user, "INBOX")
+    synced(0 if has_ids else 1)
+    dovecot.lose_numbering(user, "Projects")
+    synced(0 if has_ids else 2)
+    assert world.one("SELECT sync_state::text FROM mailboxes") != validity, "Dovecot kept its numbering"
+    synced(0)
+    assert world.one("SELECT count(*) FROM messages") == 9
+    world.assert_at_rest()
+
+
+def message_id(number: int) -> str:
+    return str(message_from_bytes(message(number))["Message-ID"])
+
+
+def delete(world: World, hashes: set[bytes]) -> None:
+    archive = open_archive(world.settings, world.engine)
+    for row in world.rows("SELECT id FROM messages WHERE sha256 = ANY(:hashes)", hashes=list(hashes)):
+        delete_message(world.engine, archive, row.id, "asked for")
+    archive.close()
 
 
 def test_a_whole_server_through_its_master_user(world: World, dovecot: Dovecot, tmp_path: Path) -> None:

@@ -14,25 +14,27 @@ import psutil
 import pytest
 from sqlalchemy import Engine, text
 
+from archiver.access import grants, users
+from archiver.access.grants import GrantTarget
+from archiver.access.login import logins
+from archiver.access.principal import LOCAL_OPERATOR
 from archiver.config import load_settings
-from archiver.db import make_engine
-from archiver.services import grants, sessions, users
-from archiver.services.grants import Target
-from archiver.services.principal import LOCAL_OPERATOR
-from archiver.stack.folder import DataFolder
-from archiver.stack.postgres import EmbeddedPostgres
-from tests.acceptance.conftest import Archiver, eventually
-from tests.dovecot import PASSWORD, Dovecot
-from tests.soak_mail import hostile, innocent
+from archiver.db.engine import make_engine
+from archiver.supervisor.folder import DataFolder
+from archiver.supervisor.postgres import EmbeddedPostgres
+from tests.acceptance.conftest import Archiver
+from tests.support.dovecot import PASSWORD, Dovecot
+from tests.support.soak_mail import hostile, innocent
+from tests.support.waiting import eventually
 
-_PARSERS = Path(__file__).parents[2] / "hostile_parser"
+_PARSERS = Path(__file__).parents[2] / "support" / "hostile_parser"
 _AT_REST = """
     SELECT NOT EXISTS (SELECT 1 FROM messages WHERE indexed_version < index_version OR search_state IN ('pending', 'body'))
        AND NOT EXISTS (SELECT 1 FROM sync_sessions)"""
 
 
 def deadly(way: str) -> bytes:
-    """What ends its parser (tests/hostile_parser): as future bugs will."""
+    """What ends its parser (tests/support/hostile_parser): as future bugs will."""
     return f"From: eve@example.org\r\nSubject: deadly\r\n\r\nparser: {way}\r\n".encode()
 
 
@@ -50,8 +52,8 @@ def signed_in(archiver: Archiver, engine: Engine) -> httpx2.Client:
     with engine.begin() as connection:
         who = users.add(connection, LOCAL_OPERATOR, "reader@example.org")
         for mailbox in connection.execute(text("SELECT id FROM mailboxes")).scalars().all():
-            grants.add(connection, LOCAL_OPERATOR, who, Target(mailbox_id=mailbox))
-        session = sessions.start(connection, settings, who.id, None, "test")
+            grants.add(connection, LOCAL_OPERATOR, who, GrantTarget(mailbox_id=mailbox))
+        session = logins.start(connection, settings, who.id, None, "test")
     return httpx2.Client(
         base_url=f"http://127.0.0.1:{archiver.port}", cookies={"archiver": session.token}, timeout=120, verify=False
     )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 
-from tests.acceptance.conftest import Archiver, eventually
+from tests.acceptance.conftest import Archiver
+from tests.support.waiting import eventually
 
 
 def test_synced_mail_can_be_found_and_the_index_made_anew(archiver: Archiver) -> None:

@@ -14,9 +14,9 @@ import pytest
 
 from archiver.config import load_settings
 from archiver.search.index import SearchServer
-from archiver.stack.postgres import EmbeddedPostgres
+from archiver.supervisor.postgres import EmbeddedPostgres
 from tests.acceptance.sync.world import World, eventually, new_world
-from tests.search_at import SearchAt
+from tests.support.search_at import SearchAt
 
 _AT_REST = """
     SELECT NOT EXISTS (SELECT 1 FROM messages WHERE indexed_version < index_version OR search_state IN ('pending', 'body'))

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from tests.acceptance.conftest import Archiver
-from tests.graph_server.running import graph_server
+from tests.support.graph_server.running import graph_server
 
 USERS = [{"address": "alice@contoso.example"}, {"address": "guest@elsewhere.example", "kind": "guest"}]
 

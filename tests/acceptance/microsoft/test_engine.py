@@ -11,12 +11,13 @@ from typing import Any
 
 import psutil
 import pytest
+from sqlalchemy import text as sql
 
-from archiver.services.source_rows import Source
-from archiver.stack.postgres import EmbeddedPostgres
+from archiver.sources.rows import Source
+from archiver.supervisor.postgres import EmbeddedPostgres
 from tests.acceptance.sync.world import World, eventually, new_world
-from tests.graph_server.running import GraphServer, graph_server
-from tests.graph_server.tenant import Tenant
+from tests.support.graph_server.running import GraphServer, graph_server
+from tests.support.graph_server.tenant import Tenant
 
 USERS = [{"address": f"user{number}@contoso.example"} for number in range(8)]
 PLAN: dict[str, Any] = {"users": USERS, "messages": 40, "folders": ["inbox", "sentitems", "Projects"], "most_per_page": 11}
@@ -143,6 +144,30 @@ def test_moves_deletions_and_dead_letters_are_in_the_archive(world: World, tmp_p
         assert {row[0] for row in world.rows(f"{gone} AND b.address LIKE 'user1%'")} == {"immutable-3"}, "found by listing"
         assert len(world.rows(gone)) == 2
         assert_no_secret_was_written(world, graph)
+
+
+def test_what_graph_cannot_find_is_asked_for_once_more_in_a_later_cycle(world: World, tmp_path: Path) -> None:
+    for_a_while, for_good = "immutable-2", "immutable-4"
+    with graph_server(tmp_path / "graph", **{**PLAN, "users": USERS[:1], "messages": 5}) as graph:
+        source = add(world, graph)
+        graph.control(trouble={"lost": [for_a_while, for_good]})
+        world.start_worker()
+        first = world.sync(source)
+        assert (first.outcome, first.archived, first.failed, first.skipped) == ("incomplete", 3, 2, 0)
+        assert world.sync(source).failed == 0, "not before its time"
+        letters = world.rows("SELECT provider_key, next_try_at > now() AS waits FROM dead_letters ORDER BY provider_key")
+        assert [tuple(row) for row in letters] == [(for_a_while, True), (for_good, True)]
+        graph.control(trouble={"lost": [for_good]})
+        with world.engine.begin() as connection:
+            connection.execute(sql("UPDATE dead_letters SET next_try_at = now()"))
+        second = world.sync(source)
+        assert (second.outcome, second.archived, second.failed, second.skipped) == ("success", 1, 0, 1)
+        assert world.rows("SELECT provider_key FROM dead_letters") == []
+        (skipped,) = world.rows("SELECT provider_key, rule FROM skipped_messages")
+        assert tuple(skipped) == (for_good, "deleted at the source before it could be fetched")
+        assert world.sync(source).archived == 0
+        assert {row[1] for row in world.archive(source)} == {f"immutable-{number}" for number in (1, 2, 3, 5)}
+        world.assert_at_rest()
 
 
 def test_refused_mailboxes_stop_themselves_only_and_credentials_the_source(world: World, tmp_path: Path) -> None:

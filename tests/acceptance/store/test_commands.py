@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
-from archiver.db import make_engine
-from archiver.models import message_uuid
-from archiver.stack.postgres import EmbeddedPostgres
+from archiver.db.engine import make_engine
+from archiver.db.tables import message_uuid
+from archiver.supervisor.postgres import EmbeddedPostgres
 from connectors.base import Batch, RawMessage
 from tests.conftest import _create_database
 from tests.integration.store.conftest import World, set_up
-from tests.store_world import mail
+from tests.support.store_world import mail
 
 KEY = "test:" + base64.b64encode(b"k" * 32).decode()
 
@@ -86,7 +86,7 @@ def test_the_life_of_an_archive(data: Path, database_url: str, postgres: Embedde
 
     wrong = archiver.run("verify", STORAGE_ENCRYPTION_KEY="test:" + base64.b64encode(b"x" * 32).decode())
     assert wrong.returncode == 1
-    assert b"given under this id is another one" in wrong.stderr
+    assert b"the configured key of this id is another one" in wrong.stderr
     assert b"Traceback" not in wrong.stderr
 
     (pack,) = (data / "packs").glob("*.pack")
@@ -116,12 +116,12 @@ def test_the_life_of_an_archive(data: Path, database_url: str, postgres: Embedde
 def test_wrong_usage_is_told_in_one_line(data: Path, database_url: str, tmp_path: Path) -> None:
     archiver = Commands(data, database_url)
     for arguments, reason in (
-        (("export", "-o", str(tmp_path / "x.zip")), b"say what to export"),
-        (("export", "--all", "-o", str(tmp_path / "x.zip"), "--format", "pst"), b"expected zip or mbox"),
-        (("delete", "--reason", "x"), b"say what to delete"),
+        (("export", "-o", str(tmp_path / "x.zip")), b"name what to export"),
+        (("export", "--all", "-o", str(tmp_path / "x.zip"), "--format", "pst"), b"expected one of zip, mbox, maildir"),
+        (("delete", "--reason", "x"), b"name what to delete"),
         (("delete", "--mailbox", "nobody@x", "--reason", "x", "--yes"), b"there is no mailbox nobody@x"),
-        (("restore", str(tmp_path)), b"holds no finished backup"),
-        (("rebuild",), b"rebuild wants an empty database"),
+        (("restore", str(tmp_path)), b"has no completed backup"),
+        (("rebuild",), b"rebuild needs an empty database"),
     ):
         done = archiver.run(*arguments)
         assert done.returncode == 2, arguments

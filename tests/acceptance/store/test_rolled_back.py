@@ -32,7 +32,7 @@ def test_a_worker_notices_that_its_database_was_rolled_back(
     worker = Process("ingestion", database_url, valkey.url(), tmp_path / "data")  # type: ignore[attr-defined]
     try:
         worker.wait_for("the database is older than the packs")
-        worker.wait_for("taken in: 10 message(s), 10 copies")
+        worker.wait_for("added 10 messages, 10 copies")
         worker.wait_for("worker_ready")
     finally:
         worker.process.kill()

@@ -10,17 +10,17 @@ from uuid import UUID
 
 from sqlalchemy import Engine
 
-from archiver.db import make_engine
+from archiver.db.engine import make_engine
+from archiver.maintenance.rebuild import rebuild
 from archiver.secrets import Keyring
-from archiver.services.ingest import Ingest, load_origin
-from archiver.services.places import DatabasePlaces
-from archiver.services.rebuild import rebuild
 from archiver.store.archive import Archive
 from archiver.store.dictionaries import Trainer
 from archiver.store.keys import PackKeys
 from archiver.store.local import LocalPacks
+from archiver.store.open import DatabasePlaces
+from archiver.sync.ingest.store_batch import Ingest, load_origin
 from connectors.base import Batch, RawMessage
-from tests.store_world import mail
+from tests.support.store_world import mail
 
 KEYRING = Keyring({"test": b"k" * 32})
 BATCH = 10

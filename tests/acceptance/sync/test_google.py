@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from sqlalchemy import text as sql
 
-from archiver.services import source_rows
-from archiver.stack.postgres import EmbeddedPostgres
+from archiver.sources import rows as source_rows
+from archiver.supervisor.postgres import EmbeddedPostgres
 from tests.acceptance.sync.world import World, eventually, new_world
-from tests.google_server import GoogleServer, google_server, message_bytes
+from tests.support.google_server import GoogleServer, google_server, message_bytes
 
 MAILBOXES, MESSAGES = 300, 4
 

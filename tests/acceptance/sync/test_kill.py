@@ -15,15 +15,15 @@ from typing import IO
 
 import pytest
 
-from archiver.db import make_engine
+from archiver.db import schema
+from archiver.db.engine import make_engine
 from archiver.errors import NotReady
-from archiver.services import schema
-from archiver.services.places import open_archive
-from archiver.services.source_rows import Source
-from archiver.services.verify import verify
-from archiver.stack.folder import DataFolder
-from archiver.stack.postgres import EmbeddedPostgres
-from archiver.stack.valkey import EmbeddedValkey
+from archiver.maintenance.verify import verify
+from archiver.sources.rows import Source
+from archiver.store.open import open_archive
+from archiver.supervisor.folder import DataFolder
+from archiver.supervisor.postgres import EmbeddedPostgres
+from archiver.supervisor.valkey import EmbeddedValkey
 from tests.acceptance.sync.world import World, eventually, new_world
 
 MAILBOXES, MESSAGES = 12, 120
@@ -110,6 +110,7 @@ def stop_between_transactions(world: World, worker: subprocess.Popen[bytes]) -> 
     eventually(stopped, 20, "a moment without a transaction")
 
 
+@pytest.mark.alone
 def test_sigterm_gives_everything_back_and_ends_in_time(world: World) -> None:
     source = world.add("terminated", **SETTINGS, trouble={"slow_seconds": 0.1})
     before = world.start_sync(source)

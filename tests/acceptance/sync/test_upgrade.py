@@ -12,17 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from archiver.db import make_engine
-from archiver.services import schema
-from archiver.stack.folder import DataFolder
-from archiver.stack.postgres import EmbeddedPostgres
-from archiver.stack.valkey import EmbeddedValkey
+from archiver.db import schema
+from archiver.db.engine import make_engine
+from archiver.supervisor.folder import DataFolder
+from archiver.supervisor.postgres import EmbeddedPostgres
+from archiver.supervisor.valkey import EmbeddedValkey
 from tests.acceptance.sync.world import World, eventually
 
 PREVIOUS_SCHEMA = "0006"
 """Of the release before this one: to be raised when one is made."""
 CYCLES = 5
 _PROJECT = Path(__file__).parents[3]
+# Runs in the tree of the release before, under its own module names.
 _MIGRATE = """
 import sys
 from archiver.db import make_engine

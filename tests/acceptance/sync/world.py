@@ -16,17 +16,19 @@ import psycopg
 from sqlalchemy import Engine, text
 
 from archiver.config import load_settings
-from archiver.db import make_engine
-from archiver.models import uuid7
+from archiver.db.engine import make_engine
+from archiver.db.tables import uuid7
 from archiver.secrets import create_missing_keys, credentials_keyring
-from archiver.services import runs, source_rows, sources
-from archiver.services.quiet_context import QuietContext
-from archiver.services.runs import Run
-from archiver.services.source_rows import Source
-from archiver.stack.folder import DataFolder
-from archiver.stack.postgres import EmbeddedPostgres
-from archiver.stack.valkey import EmbeddedValkey
-from tests.acceptance.conftest import eventually
+from archiver.sources import rows as source_rows
+from archiver.sources import runs
+from archiver.sources import service as sources
+from archiver.sources.null_context import QuietContext
+from archiver.sources.rows import Source
+from archiver.sources.runs import Run
+from archiver.supervisor.folder import DataFolder
+from archiver.supervisor.postgres import EmbeddedPostgres
+from archiver.supervisor.valkey import EmbeddedValkey
+from tests.support.waiting import eventually
 
 
 class World:
@@ -131,13 +133,13 @@ class World:
 
     def ticked(self) -> None:
         """Does what the scheduled job does, now."""
-        from archiver.services.ingest import Ingest
-        from archiver.services.places import open_archive
+        from archiver.store.open import open_archive
+        from archiver.sync.ingest.store_batch import Ingest
+        from workers.context import WorkerContext
         from workers.processors import schedule_continuous_sync
-        from workers.work import Work
 
         archive = open_archive(self.settings, self.engine)
-        work = Work(self.settings, self.engine, Ingest(self.engine, archive), credentials_keyring(self.settings))
+        work = WorkerContext(self.settings, self.engine, Ingest(self.engine, archive), credentials_keyring(self.settings))
         schedule_continuous_sync.process(None, work, None)  # type: ignore[arg-type]
         archive.close()
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
+from archiver.access import users
+from archiver.access.principal import LOCAL_OPERATOR
+from archiver.access.users import User
 from archiver.config import Settings, load_settings
-from archiver.models.states import Role
+from archiver.db.states import UserRole
 from archiver.secrets import Keyring
-from archiver.services import users
-from archiver.services.principal import LOCAL_OPERATOR
-from archiver.services.users import User
 
 PASSWORD = "correct horse battery"
 
@@ -30,7 +30,7 @@ def keyring() -> Keyring:
 
 @pytest.fixture
 def add_user(engine: Engine) -> Callable[..., User]:
-    def add(email: str, role: Role = Role.USER, password: str | None = PASSWORD) -> User:
+    def add(email: str, role: UserRole = UserRole.USER, password: str | None = PASSWORD) -> User:
         with engine.begin() as connection:
             return users.add(connection, LOCAL_OPERATOR, email, role=role, password=password)
 

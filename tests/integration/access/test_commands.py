@@ -11,11 +11,11 @@ import pytest
 from sqlalchemy import Engine, text
 from typer.testing import CliRunner
 
+from archiver.access import audit
 from archiver.cli.app import build
 from archiver.config import load_settings
 from archiver.errors import Conflict, NotFound, UsageError
 from archiver.secrets import create_missing_keys
-from archiver.services import audit
 
 PASSWORD = "correct horse battery"
 
@@ -89,7 +89,7 @@ def test_a_broken_chain_is_told_by_the_exit_code(run: Callable[..., Any], engine
         connection.execute(text("ALTER TABLE audit_log DISABLE TRIGGER ALL"))
         connection.execute(text("UPDATE audit_log SET actor = 'somebody else'"))
         connection.execute(text("ALTER TABLE audit_log ENABLE TRIGGER ALL"))
-    assert audit.verify(engine).broken == ("1 was changed",)
+    assert audit.verify(engine).broken == ("entry 1 was changed",)
     done = CliRunner().invoke(build(("audit",)), ["audit", "verify", "--json"])
     assert done.exit_code == 1
-    assert json.loads(done.stdout)["broken"] == ["1 was changed"]
+    assert json.loads(done.stdout)["broken"] == ["entry 1 was changed"]

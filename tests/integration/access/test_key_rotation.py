@@ -10,14 +10,15 @@ import orjson
 import pytest
 from sqlalchemy import Engine, text
 
+from archiver.access.login import totp
+from archiver.access.principal import LOCAL_OPERATOR
 from archiver.config import Settings
+from archiver.db.tables import uuid7
 from archiver.errors import UsageError, WrongKey
-from archiver.models import uuid7
+from archiver.maintenance import reseal
 from archiver.secrets import Keyring, create_missing_keys, credentials_keyring
-from archiver.services import reseal, totp
-from archiver.services.places import open_archive
-from archiver.services.principal import LOCAL_OPERATOR
 from archiver.store.archive import Archive
+from archiver.store.open import open_archive
 
 SOURCES = 5
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import py7zr
 import pytest
 
-from archiver.extract import Extractor, State
+from archiver.extract import ExtractionState
+from archiver.extract.extractor import Extractor
 
 
 @pytest.fixture(scope="module")
@@ -216,7 +217,7 @@ def mail_with(content: bytes) -> bytes:
 @pytest.mark.parametrize(("make", "kind"), TYPES.values(), ids=TYPES.keys())
 def test_known_words_are_found(extractor: Extractor, make: Callable[[], bytes], kind: str) -> None:
     extraction = extractor.extract(make(), name="attachment.dat", declared_type="application/octet-stream")
-    assert (extraction.state, extraction.kind) == (State.OK, kind)
+    assert (extraction.state, extraction.kind) == (ExtractionState.OK, kind)
     assert "zebra" in extraction.text.lower()
 
 
@@ -232,7 +233,7 @@ def test_known_words_are_found(extractor: Extractor, make: Callable[[], bytes], 
 )
 def test_old_binary_formats(extractor: Extractor, corpus: Path, file: str, words: str) -> None:
     extraction = extractor.extract(corpus / "public/attachments/tika" / file, name="x")
-    assert extraction.state is State.OK
+    assert extraction.state is ExtractionState.OK
     assert words in extraction.text
 
 
@@ -266,32 +267,32 @@ ENCRYPTED = {
 
 @pytest.mark.parametrize("file", sorted(ENCRYPTED))
 def test_what_needs_a_password_says_so(extractor: Extractor, corpus: Path, file: str) -> None:
-    assert extractor.extract(corpus / "public/attachments/tika" / file).state is State.ENCRYPTED
+    assert extractor.extract(corpus / "public/attachments/tika" / file).state is ExtractionState.ENCRYPTED
 
 
 def test_an_encrypted_pdf(extractor: Extractor) -> None:
     key = "<" + "00" * 32 + ">"
     encrypt = f"/Encrypt << /Filter /Standard /V 1 /R 2 /P -4 /O {key} /U {key} >> /ID [{key} {key}] "
-    assert extractor.extract(pdf("zebra").replace(b"/Root", encrypt.encode() + b"/Root")).state is State.ENCRYPTED
+    assert extractor.extract(pdf("zebra").replace(b"/Root", encrypt.encode() + b"/Root")).state is ExtractionState.ENCRYPTED
 
 
 @pytest.mark.parametrize(
     ("data", "state"),
     [
-        (b"", State.EMPTY),
-        (b"   \n\n", State.EMPTY),
-        (b"\x89PNG\r\n\x1a\n" + b"\0" * 100, State.EMPTY),
-        (b"\x7fELF" + b"\0" * 100, State.UNSUPPORTED),
-        (b"Rar!\x1a\x07\0" + b"\0" * 100, State.UNSUPPORTED),
-        (bytes(range(256)) * 20, State.UNSUPPORTED),
-        (b"PK\x03\x04" + b"\0" * 500, State.BROKEN),
-        (b"%PDF-1.4 and nothing else", State.BROKEN),
-        (gzip.compress(b"x" * 5000)[:30], State.BROKEN),
-        (docx("zebra")[:200], State.BROKEN),
+        (b"", ExtractionState.EMPTY),
+        (b"   \n\n", ExtractionState.EMPTY),
+        (b"\x89PNG\r\n\x1a\n" + b"\0" * 100, ExtractionState.EMPTY),
+        (b"\x7fELF" + b"\0" * 100, ExtractionState.UNSUPPORTED),
+        (b"Rar!\x1a\x07\0" + b"\0" * 100, ExtractionState.UNSUPPORTED),
+        (bytes(range(256)) * 20, ExtractionState.UNSUPPORTED),
+        (b"PK\x03\x04" + b"\0" * 500, ExtractionState.BROKEN),
+        (b"%PDF-1.4 and nothing else", ExtractionState.BROKEN),
+        (gzip.compress(b"x" * 5000)[:30], ExtractionState.BROKEN),
+        (docx("zebra")[:200], ExtractionState.BROKEN),
     ],
     ids=["nothing", "blank", "picture", "program", "rar", "noise", "zip", "pdf", "gzip", "docx"],
 )
-def test_each_other_state_has_a_reason(extractor: Extractor, data: bytes, state: State) -> None:
+def test_each_other_state_has_a_reason(extractor: Extractor, data: bytes, state: ExtractionState) -> None:
     extraction = extractor.extract(data)
     assert extraction.state is state
     assert extraction.reason
@@ -302,14 +303,14 @@ def test_the_corpus_of_attachments(extractor: Extractor, corpus: Path) -> None:
     for path in sorted((corpus / "public/attachments").rglob("*")):
         if path.is_file():
             extraction = extractor.extract(path, name=path.name)
-            assert extraction.state is State.OK or extraction.reason, path
+            assert extraction.state is ExtractionState.OK or extraction.reason, path
             assert "crashed" not in extraction.reason, path
 
 
 @pytest.mark.skipif(shutil.which("tesseract") is None, reason="tesseract is not installed")
 def test_pictures_and_scans_by_ocr(corpus: Path) -> None:
-    with Extractor(processes=1, ocr=True) as extractor:
+    with Extractor(processes=1, ocr_languages="eng") as extractor:
         for file in ("testOCR.png", "testOCR.pdf"):
             extraction = extractor.extract(corpus / "public/attachments/tika" / file)
-            assert extraction.state is State.OK
+            assert extraction.state is ExtractionState.OK
             assert "words" in extraction.text or "Happy" in extraction.text

@@ -15,7 +15,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from archiver.extract import Extraction, Extractor, Picture, State, limits
+from archiver.extract import Extraction, ExtractionState, Picture, limits
+from archiver.extract.extractor import Extractor
 from tests.browser.mails import one_page_pdf
 
 
@@ -78,12 +79,12 @@ def nested_mail(levels: int) -> bytes:
 
 
 BOMBS = {
-    "zip": (lambda: deflated(b"\0" * (limits.ARCHIVE_BYTES + 1)), {State.TOO_LARGE}),
-    "zip of zips": (lambda: bomb(3, 16, 8 << 20), {State.TOO_LARGE}),
-    "office": (office_bomb, {State.TOO_LARGE}),
-    "entities": (entity_bomb, {State.OK, State.EMPTY, State.BROKEN, State.TOO_LARGE}),
-    "pdf": (pdf_bomb, {State.EMPTY, State.BROKEN, State.TOO_LARGE, State.TIMEOUT}),
-    "mail in mail": (lambda: nested_mail(50), {State.OK}),
+    "zip": (lambda: deflated(b"\0" * (limits.ARCHIVE_BYTES + 1)), {ExtractionState.TOO_LARGE}),
+    "zip of zips": (lambda: bomb(3, 16, 8 << 20), {ExtractionState.TOO_LARGE}),
+    "office": (office_bomb, {ExtractionState.TOO_LARGE}),
+    "entities": (entity_bomb, {ExtractionState.OK, ExtractionState.EMPTY, ExtractionState.BROKEN, ExtractionState.TOO_LARGE}),
+    "pdf": (pdf_bomb, {ExtractionState.EMPTY, ExtractionState.BROKEN, ExtractionState.TOO_LARGE, ExtractionState.TIMEOUT}),
+    "mail in mail": (lambda: nested_mail(50), {ExtractionState.OK}),
 }
 
 
@@ -100,7 +101,7 @@ def test_bombs_stay_inside_the_limits(name: str) -> None:
 def test_text_beyond_the_limit_is_cut_and_said() -> None:
     with Extractor(processes=1) as extractor:
         extraction = extractor.extract(b"zebra " * (limits.TEXT_CHARS // 5))
-    assert extraction.state is State.OK
+    assert extraction.state is ExtractionState.OK
     assert len(extraction.text) == limits.TEXT_CHARS
     assert "limit" in extraction.reason
 
@@ -111,19 +112,19 @@ def children() -> list[psutil.Process]:
 
 def test_a_late_child_is_killed_and_replaced() -> None:
     with Extractor(processes=1, seconds=20) as extractor:
-        assert extractor.extract(b"zebra").state is State.OK
+        assert extractor.extract(b"zebra").state is ExtractionState.OK
         (child,) = children()
         child.suspend()
         extractor.children.seconds = 0.5
-        assert extractor.extract(b"zebra").state is State.TIMEOUT
+        assert extractor.extract(b"zebra").state is ExtractionState.TIMEOUT
         extractor.children.seconds = 20
-        assert extractor.extract(b"zebra").state is State.OK
+        assert extractor.extract(b"zebra").state is ExtractionState.OK
         assert not child.is_running()
 
 
 def test_a_crash_is_survived() -> None:
     with Extractor(processes=1) as extractor:
-        assert extractor.extract(b"zebra").state is State.OK
+        assert extractor.extract(b"zebra").state is ExtractionState.OK
         (child,) = children()
         child.suspend()
         results: list[Extraction] = []
@@ -132,8 +133,8 @@ def test_a_crash_is_survived() -> None:
         child.send_signal(signal.SIGSEGV)
         child.resume()
         caller.join(30)
-        assert [result.state for result in results] in ([State.BROKEN], [State.OK])
-        assert extractor.extract(b"zebra").state is State.OK
+        assert [result.state for result in results] in ([ExtractionState.BROKEN], [ExtractionState.OK])
+        assert extractor.extract(b"zebra").state is ExtractionState.OK
         assert children() != [child]
 
 
@@ -171,7 +172,7 @@ def test_many_threads_share_a_few_children() -> None:
 def test_children_die_with_their_parent() -> None:
     code = textwrap.dedent("""
         import os, psutil, time
-        from archiver.extract import Extractor
+        from archiver.extract.extractor import Extractor
         extractor = Extractor(processes=1)
         extractor.extract(b"zebra")
         print(psutil.Process().children()[0].pid, flush=True)
@@ -211,13 +212,13 @@ def test_a_closed_extractor_refuses(tmp_path: Path) -> None:
 def test_a_page_is_drawn_as_a_picture() -> None:
     with Extractor(processes=1) as extractor:
         data = one_page_pdf("Marsupial invoice")
-        assert extractor.draw(data, 0) == Picture(State.OK, "", pages=1)
+        assert extractor.draw(data, 0) == Picture(ExtractionState.OK, "", pages=1)
         picture = extractor.draw(data, 1)
-        assert (picture.state, picture.pages, picture.png[:8]) == (State.OK, 1, b"\x89PNG\r\n\x1a\n")
+        assert (picture.state, picture.pages, picture.png[:8]) == (ExtractionState.OK, 1, b"\x89PNG\r\n\x1a\n")
         width, height = struct.unpack(">II", picture.png[16:24])
         assert (width, height) == (limits.PICTURE_WIDTH, 1605)  # 612 by 792 points
         rows = zlib.decompress(picture.png[41 : 41 + int.from_bytes(picture.png[33:37], "big")])
         assert len(set(rows)) > 10, "there is something on it"
-        assert extractor.draw(data, 2) == Picture(State.OK, "", pages=1)
-        assert extractor.draw(b"%PDF-1.4 and nothing else", 1).state is State.BROKEN
+        assert extractor.draw(data, 2) == Picture(ExtractionState.OK, "", pages=1)
+        assert extractor.draw(b"%PDF-1.4 and nothing else", 1).state is ExtractionState.BROKEN
         assert extractor.extract(b"still there", "a.txt").text == "still there"

@@ -9,7 +9,7 @@ import pytest
 
 from connectors.google import WorkspaceConnector, WorkspaceSecrets, WorkspaceSettings
 from tests.contract.subject import QuietContext
-from tests.google_server import GoogleServer, google_server
+from tests.support.google_server import GoogleServer, google_server
 
 ALICE, BOB = "alice@acme.test", "bob@acme.test"
 USERS: list[dict[str, Any]] = [

@@ -10,8 +10,8 @@ import pytest
 from connectors.errors import AuthFailed
 from connectors.google import WorkspaceConnector, WorkspaceSecrets, WorkspaceSettings
 from tests.contract.subject import QuietContext
-from tests.google_server import CLIENT_ID, GoogleServer
 from tests.integration.google.conftest import ALICE, BOB, Open
+from tests.support.google_server import CLIENT_ID, GoogleServer
 
 SCOPE = "https://www.googleapis.com/auth/"
 
@@ -41,7 +41,7 @@ def test_an_api_is_not_enabled(server: GoogleServer, connect: Open, kind: str, n
 
 
 def test_the_administrator_is_none(connect: Open) -> None:
-    with pytest.raises(AuthFailed, match=r"bob@acme.test may not list the users: it has to be an administrator"):
+    with pytest.raises(AuthFailed, match=r"bob@acme.test may not list the users: it must be an administrator"):
         connect(admin=BOB).check()
 
 
@@ -68,7 +68,7 @@ def test_the_key_was_deleted(server: GoogleServer) -> None:
 def test_mail_is_not_enabled_for_a_user(server: GoogleServer, connect: Open) -> None:
     refusal = {"match": "^profile", "status": 400, "reason": "failedPrecondition", "said": "Mail service not enabled"}
     server.tell(troubles=[refusal])
-    with pytest.raises(AuthFailed, match=r"Gmail gives no access to alice@acme.test: Mail service not enabled"):
+    with pytest.raises(AuthFailed, match=r"Gmail denies access to alice@acme.test: Mail service not enabled"):
         connect().check()
 
 

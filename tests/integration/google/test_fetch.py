@@ -11,8 +11,8 @@ import pytest
 from connectors.base import ChangeKind, MailboxRef
 from connectors.errors import AuthFailed, StateLost, Throttled, Unavailable
 from tests.contract.subject import QuietContext, Taken, fetch_all, hash_of, nothing
-from tests.google_server import BLOCK, GoogleServer, large_hash
 from tests.integration.google.conftest import ALICE, Open
+from tests.support.google_server import BLOCK, GoogleServer, large_hash
 
 BOX = MailboxRef(ALICE)
 LISTINGS = {"all": 3, "drafts": 1, "spam": 1, "trash": 1}
@@ -211,7 +211,7 @@ def test_a_message_that_can_t_be_given_is_a_dead_letter(server: GoogleServer, co
     server.tell(troubles=[{"match": f"^get .*{key(7)}", "status": 500, "said": "Backend Error"}])
     batches = list(connect().fetch(BOX, {}, nothing))
     (failed,) = [failed for batch in batches for failed in batch.failed]
-    assert (failed.provider_key, failed.reason) == (key(7), "the Gmail API answers 500: Backend Error")
+    assert (failed.provider_key, failed.reason) == (key(7), "the Gmail API responded with HTTP 500: Backend Error")
     assert len(Taken().store(batches).given) == 29
 
 
@@ -236,13 +236,13 @@ def test_a_place_in_a_listing_that_is_not_valid_any_more(server: GoogleServer, c
     _stopped(connect(), Throttled, held)
     page = held.state["google page"]
     state = {**held.state, "google page": {**page, "todo": [], "next": "rubbish"}}
-    with pytest.raises(StateLost, match="not valid any more"):
+    with pytest.raises(StateLost, match="no longer valid"):
         list(connect().fetch(BOX, state, nothing))
 
 
 def test_a_job_that_has_to_stop_gives_what_it_has(server: GoogleServer, connect: Open) -> None:
     class Stops(QuietContext):
-        def wait_for_turn(self, cost: float = 1.0, quotas: Any = (), most: int = 1) -> int:
+        def wait_for_turn(self, cost: float = 1.0, quotas: Any = (), limit: int = 1) -> int:
             self.turns += 1
             if self.turns > 12:
                 raise Unavailable("the worker is stopping")

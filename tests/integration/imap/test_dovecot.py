@@ -17,8 +17,8 @@ from connectors.base import Batch
 from connectors.errors import AuthFailed, ConnectorError, Unavailable
 from connectors.imap import ImapConnector, ImapSecrets, ImapSettings, session
 from tests.contract.subject import QuietContext, Taken, nothing
-from tests.dovecot import MASTER, MASTER_PASSWORD, PASSWORD, TOKEN, Dovecot, message
-from tests.tcp_proxy import proxy
+from tests.support.dovecot import MASTER, MASTER_PASSWORD, PASSWORD, TOKEN, Dovecot, message
+from tests.support.tcp_proxy import proxy
 
 
 class Context(QuietContext):
@@ -75,7 +75,7 @@ def test_a_certificate_that_nobody_vouches_for_is_refused_unless_it_is_said_so(
         connector.check()
     with opened({**settings, "accept_invalid_certificate": True}) as connector:
         connector.check()
-    assert "is not checked" in caplog.text
+    assert "is not verified" in caplog.text
 
 
 def test_a_wrong_password_is_refused_and_never_shown(dovecot: Dovecot) -> None:
@@ -305,7 +305,7 @@ def test_lines_that_break_again_and_again_lose_nothing(
 def test_a_server_that_is_killed_in_a_fetch_is_unavailable_and_what_came_is_kept(
     monkeypatch: pytest.MonkeyPatch, dovecot: Dovecot
 ) -> None:
-    from tests.dovecot import dovecot as running
+    from tests.support.dovecot import dovecot as running
 
     with running() as server:
         server.fill("killed", "INBOX", [message(number, 20_000) for number in range(600)])

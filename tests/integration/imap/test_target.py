@@ -12,8 +12,8 @@ import pytest
 from connectors.errors import Unavailable
 from connectors.imap import Delivered, ImapSecrets, ImapSettings, ImapTarget, Outgoing
 from tests.contract.subject import QuietContext
-from tests.dovecot import message
-from tests.imap_server import Script, imap_server
+from tests.support.dovecot import message
+from tests.support.imap_server import Script, imap_server
 
 AT = datetime(2020, 2, 1, 10, tzinfo=UTC)
 

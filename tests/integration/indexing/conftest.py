@@ -11,15 +11,16 @@ import pytest
 from sqlalchemy import Engine
 
 from archiver.config import load_settings
-from archiver.extract import Extractor
-from archiver.models.ids import uuid7
+from archiver.db.ids import uuid7
+from archiver.extract.extractor import Extractor
+from archiver.indexing.attachments import AttachmentTexts
+from archiver.indexing.indexer import Indexer
+from archiver.indexing.leases import Counts
 from archiver.search.index import SearchServer
-from archiver.services.attachment_texts import AttachmentTexts
-from archiver.services.indexing import Counts, Indexer
-from archiver.services.ingest import BatchResult
+from archiver.sync.ingest.store_batch import BatchResult
 from connectors.base import Batch, CopyChange, RawMessage
 from tests.integration.store.conftest import MAILBOX, World, set_up
-from tests.search_at import SearchAt
+from tests.support.search_at import SearchAt
 
 
 class IndexWorld(World):

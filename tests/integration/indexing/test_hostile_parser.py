@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from archiver.services import dead_letters, mail_readers
-from archiver.services.indexing import Indexer
-from archiver.services.mail_readers import MailReaders
-from archiver.services.message_content import Opener, Unreadable
+from archiver.indexing.indexer import Indexer
+from archiver.parsing import readers as mail_readers
+from archiver.parsing.readers import MailReaders
+from archiver.reading.content import Opener, UnreadableMessage
+from archiver.sources import dead_letters
 from tests.integration.indexing.conftest import IndexWorld
 from tests.integration.indexing.test_indexing import id_of
-from tests.store_world import mail
+from tests.support.store_world import mail
 
 WAYS = ("hangs", "eats memory", "segfaults", "sleeps")
 
@@ -21,10 +22,10 @@ WAYS = ("hangs", "eats memory", "segfaults", "sleeps")
 @pytest.fixture
 def readers(monkeypatch: pytest.MonkeyPatch) -> Iterator[MailReaders]:
     """Children whose parser goes wrong when the mail says so; and those of this process are such, too."""
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2] / "hostile_parser"))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2] / "support" / "hostile_parser"))
     made = MailReaders(processes=2, seconds=2.0)
-    monkeypatch.setattr("archiver.services.message_rows.process_readers", lambda: made)
-    monkeypatch.setattr("archiver.services.documents.process_readers", lambda: made)
+    monkeypatch.setattr("archiver.sync.ingest.rows.process_readers", lambda: made)
+    monkeypatch.setattr("archiver.indexing.documents.process_readers", lambda: made)
     assert mail_readers.process_readers() is not made
     yield made
     made.close()
@@ -71,9 +72,9 @@ def test_who_opens_it_is_told_and_others_go_on(at: IndexWorld, readers: MailRead
     content = opener.read("ann", by_id[id_of(data)], len(data), "cid")
     assert not content.opened
     assert content.reason
-    with pytest.raises(Unreadable, match="can't be read"):
+    with pytest.raises(UnreadableMessage, match="can't be displayed"):
         opener.frame("ann", by_id[id_of(data)], len(data), keep_remote=False)
-    with pytest.raises(Unreadable, match="can't be read"):
+    with pytest.raises(UnreadableMessage, match="can't be displayed"):
         opener.file("ann", by_id[id_of(data)], len(data), 0)
     assert "zebra" in opener.read("ann", by_id[id_of(other)], len(other), "cid").text
 
@@ -89,7 +90,7 @@ def test_who_is_not_heard_of_again_twice_while_reading_a_message_leaves_a_dead_l
     _die_while_reading(at, at.indexer(), culprit)
     assert at.index().failed == 1
     assert at.value("SELECT search_state FROM messages WHERE id = :id", id=culprit) == "failed"
-    assert "lost 2 times" in at.value("SELECT reason FROM dead_letters")
+    assert "disappeared 2 times" in at.value("SELECT reason FROM dead_letters")
     assert len(at.find("zebra")) == 19
     assert at.value("SELECT count(*) FROM reading_attempts") == 0
     assert at.value("SELECT count(*) FROM index_leases") == 0

@@ -14,22 +14,24 @@ from uuid import UUID
 import pytest
 
 from archiver.config import load_settings
+from archiver.db.ids import message_uuid, uuid7
+from archiver.extract import EXTRACTOR_VERSION
+from archiver.indexing import jobs as index_jobs
+from archiver.indexing.indexer import Indexer
+from archiver.indexing.message_reader import MailReader
 from archiver.mail.attachments import Attachment
 from archiver.mail.message import read_texts
-from archiver.models.ids import message_uuid, uuid7
+from archiver.parsing.readers import ReadFile, process_readers
+from archiver.retention.delete import delete_message
 from archiver.search.document import split_passages
 from archiver.search.index import SearchServer, SearchUnavailable
-from archiver.services import dead_letters, index_jobs
-from archiver.services.delete import delete_message
-from archiver.services.indexing import Indexer
-from archiver.services.mail_readers import ReadFile, process_readers
-from archiver.services.stored_mail import MailReader
-from archiver.store.content import Memory, sha256_of
+from archiver.sources import dead_letters
+from archiver.store.content import MemoryContent, sha256_of
 from connectors.base import Batch, ChangeKind, CopyChange, RawMessage
 from tests.integration.indexing.conftest import IndexWorld
 from tests.integration.store.conftest import MAILBOX, SECOND
-from tests.refusing_proxy import refusing
-from tests.store_world import mail
+from tests.support.refusing_proxy import refusing
+from tests.support.store_world import mail
 
 _WORD_XML = (
     '<?xml version="1.0"?><w:document xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"><w:body><w:p><w:r>'
@@ -59,7 +61,7 @@ def with_file(number: int, content: bytes, name: str, media_type: str) -> bytes:
 
 
 def id_of(data: bytes) -> str:
-    return str(message_uuid(sha256_of(Memory(data))))
+    return str(message_uuid(sha256_of(MemoryContent(data))))
 
 
 def test_archived_mail_is_found(at: IndexWorld) -> None:
@@ -98,7 +100,7 @@ def test_a_deleted_message_takes_its_document_and_its_texts_along(at: IndexWorld
     announced = index_jobs.open_announcements(at.engine, index_jobs.BODY)
     assert sorted(announced.deleted) == sorted([id_of(gone), id_of(lost)])
     at.indexer().remove(announced.deleted)
-    index_jobs.answer(at.engine, index_jobs.BODY, announced, goes_on=False)
+    index_jobs.close(at.engine, index_jobs.BODY, announced, is_unfinished=False)
     assert at.rows("SELECT 1 FROM outbox") == []
     assert list(at.documents()) == [id_of(kept)]
     assert at.value("SELECT count(*) FROM attachments") == at.value("SELECT count(*) FROM objects WHERE kind = 'text'") == 1
@@ -139,7 +141,7 @@ def test_the_text_of_attachments_comes_after_the_body(at: IndexWorld) -> None:
     assert state == "partial"
     assert [reason["file"] for reason in reasons] == ["scan.pdf"]
     texts = at.rows("SELECT text_state, extractor_version FROM attachments ORDER BY text_state")
-    assert [tuple(row) for row in texts] == [("broken", 1), ("empty", 0), ("ok", 1)]
+    assert [tuple(row) for row in texts] == [("broken", EXTRACTOR_VERSION), ("empty", 0), ("ok", EXTRACTOR_VERSION)]
     assert at.value("SELECT count(*) FROM objects WHERE kind = 'text'") == 1
     (entry,) = at.documents()[id_of(office)]["pages"]
     assert entry["file"] == "letter.docx"
@@ -156,7 +158,7 @@ def test_a_refused_document_becomes_a_dead_letter_and_the_rest_goes_through(at: 
     with at.engine.begin() as connection:
         (letter,) = dead_letters.listed(connection)
         assert (letter.kind, str(letter.message_id)) == ("document", id_of(poison))
-        assert "refuses" in letter.reason
+        assert "rejected" in letter.reason
         assert at.value("SELECT search_state FROM messages WHERE id = :id", id=id_of(poison)) == "failed"
         dead_letters.retry(connection, letter)
     assert at.index().indexed == 1
@@ -167,7 +169,7 @@ def test_a_refused_document_becomes_a_dead_letter_and_the_rest_goes_through(at: 
 def test_a_message_that_can_not_be_read_is_named_and_the_others_go_on(at: IndexWorld) -> None:
     at.put(mail(1), mail(2))
     with at.engine.begin() as connection:
-        connection.exec_driver_sql("DELETE FROM objects WHERE sha256 = %s", (sha256_of(Memory(mail(1))),))
+        connection.exec_driver_sql("DELETE FROM objects WHERE sha256 = %s", (sha256_of(MemoryContent(mail(1))),))
     counts = at.index()
     assert (counts.indexed, counts.failed) == (1, 1)
     assert at.value("SELECT search_state FROM messages WHERE id = :id", id=id_of(mail(1))) == "failed"
@@ -283,10 +285,10 @@ def test_a_message_whose_attachments_nobody_goes_on_reading_is_seen_to_by_both_s
     """Its document is behind since it was leased."""
     at.put(with_file(1, word_file("walrus"), "letter.docx", "application/msword"))
     at.index()
-    index_jobs.answer(at.engine, index_jobs.BODY, index_jobs.open_announcements(at.engine, index_jobs.BODY), goes_on=False)
+    index_jobs.close(at.engine, index_jobs.BODY, index_jobs.open_announcements(at.engine, index_jobs.BODY), is_unfinished=False)
     assert at.indexer().lease_unread(10, 0, 1 << 40) is not None
     announced = index_jobs.open_announcements(at.engine, index_jobs.ATTACHMENTS)
-    index_jobs.answer(at.engine, index_jobs.ATTACHMENTS, announced, goes_on=False)
+    index_jobs.close(at.engine, index_jobs.ATTACHMENTS, announced, is_unfinished=False)
     due = at.rows("SELECT coalesce(payload->'data'->>'stage', 'body') AS stage FROM outbox WHERE available_at > now()")
     assert sorted(row.stage for row in due) == [index_jobs.ATTACHMENTS.stage, index_jobs.BODY.stage]
 
@@ -316,7 +318,7 @@ def test_mail_read_without_its_files_means_the_same(at: IndexWorld, corpus: Path
     reader = MailReader(at.archive)
     left_out = 0
     distinct = list(dict.fromkeys(messages))
-    opened = [reader.open(sha256_of(Memory(data)), None) for data in distinct]
+    opened = [reader.open(sha256_of(MemoryContent(data)), None) for data in distinct]
     inputs = [[str(uuid7()), 1, "00" * 32, datetime.now(UTC), 1, *[None] * 4, [], [], {}] for _ in distinct]
     with process_readers().group() as group:
         stored = reader.read(group, opened)

@@ -9,17 +9,17 @@ from collections.abc import Callable
 import pytest
 from sqlalchemy import text
 
-from archiver.queue.jobs import Reindex as ReindexJob
+from archiver.indexing import jobs as index_jobs
+from archiver.indexing.indexes import load_indexes
+from archiver.indexing.leases import Counts
+from archiver.indexing.reconcile import Reconciled, reconcile
+from archiver.indexing.reindex import ReindexRun
+from archiver.queue.jobs import ReindexJob as ReindexJob
+from archiver.retention.delete import delete_message
 from archiver.search.document import GENERATION
-from archiver.services import index_jobs
-from archiver.services.delete import delete_message
-from archiver.services.indexing import Counts
-from archiver.services.reconcile import Reconciled, reconcile
-from archiver.services.reindex import Reindex
-from archiver.services.search_indexes import load_indexes
 from tests.integration.indexing.conftest import IndexWorld
 from tests.integration.indexing.test_indexing import id_of, with_file, word_file
-from tests.store_world import mail
+from tests.support.store_world import mail
 
 
 def fill(at: IndexWorld, count: int = 60) -> None:
@@ -27,8 +27,8 @@ def fill(at: IndexWorld, count: int = 60) -> None:
     at.index()
 
 
-def reindex(at: IndexWorld, batch: int = 20) -> Reindex:
-    return Reindex(at.engine, at.archive, at.server, batch)
+def reindex(at: IndexWorld, batch: int = 20) -> ReindexRun:
+    return ReindexRun(at.engine, at.archive, at.server, batch)
 
 
 def indexes(at: IndexWorld) -> list[str]:

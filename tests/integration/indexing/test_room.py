@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from archiver.config import load_settings
+from archiver.indexing.pipeline import index_work, run_or_notify
 from archiver.queue.jobs import IndexEmailBatch
 from archiver.search.index import SearchUnavailable
 from tests.integration.indexing.conftest import IndexWorld
-from tests.store_world import mail
-from workers.indexing import index_work, ring
-from workers.work import is_outage
+from tests.support.store_world import mail
+from workers.context import is_outage
 
 
 def test_indexing_pauses_while_the_disk_is_nearly_full(at: IndexWorld) -> None:
@@ -24,14 +24,14 @@ def test_indexing_pauses_while_the_disk_is_nearly_full(at: IndexWorld) -> None:
         work = index_work(settings, at.engine, at.archive, threading.Event())
         try:
             if is_indexed:
-                ring(work, IndexEmailBatch())
-                work.answers()
+                run_or_notify(work, IndexEmailBatch())
+                work.check_search_server()
             else:
                 with pytest.raises(SearchUnavailable, match="disk is nearly full") as told:
-                    ring(work, IndexEmailBatch())
+                    run_or_notify(work, IndexEmailBatch())
                 assert is_outage(told.value), "no job loses an attempt"
                 with pytest.raises(SearchUnavailable):
-                    work.answers()
+                    work.check_search_server()
         finally:
             work.stop()
         assert at.rows("SELECT indexed_version = index_version FROM messages") == [(is_indexed,)]

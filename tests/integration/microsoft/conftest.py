@@ -14,7 +14,7 @@ from connectors.kinds import KINDS
 from connectors.microsoft import MicrosoftConnector
 from tests.contract.microsoft import KeepingContext
 from tests.contract.subject import Taken
-from tests.graph_server.running import GraphServer, graph_server
+from tests.support.graph_server.running import GraphServer, graph_server
 
 PEOPLE = 40
 OTHERS = [

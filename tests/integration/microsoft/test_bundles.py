@@ -11,11 +11,11 @@ import pytest
 
 from connectors.base import Quota
 from connectors.errors import Throttled
-from connectors.microsoft.bundles import decoded
+from connectors.microsoft.batch_api import decode
 from tests.contract.microsoft import KeepingContext
-from tests.graph_server.running import graph_server
-from tests.graph_server.tenant import Tenant
 from tests.integration.microsoft.conftest import Box, Held, connect
+from tests.support.graph_server.running import graph_server
+from tests.support.graph_server.tenant import Tenant
 
 MESSAGES = 60
 PLAN: dict[str, Any] = {"users": [{"address": "ann@fabrikam.example"}], "messages": MESSAGES, "folders": ["inbox"]}
@@ -129,7 +129,7 @@ def test_bytes_that_somebody_could_not_read_are_asked_for_singly(tried: Box) -> 
     """The server makes U+FFFD of what is no UTF-8, and base64 of that."""
     number = tried.do("add", "id-inbox", body="Grüße aus Köln", charset="latin-1")
     tried.do("add", "id-inbox")  # so that it is not alone
-    tried.server.control(trouble={"bodies": "decoded"})
+    tried.server.control(trouble={"bodies": "decode"})
     held = tried.sync()
     box = Tenant(PLAN["users"], 0, ["inbox"], 0).mailboxes["ann@fabrikam.example"]
     message = [box.add("id-inbox", body="Grüße aus Köln", charset="latin-1") for _ in range(number)][-1]
@@ -249,8 +249,8 @@ class Rationed(KeepingContext):
         super().__init__()
         self.left = left
 
-    def wait_for_turn(self, cost: float = 1.0, quotas: Sequence[Quota] = (), most: int = 1) -> int:
-        turns = min(most, int(self.left // cost))
+    def wait_for_turn(self, cost: float = 1.0, quotas: Sequence[Quota] = (), limit: int = 1) -> int:
+        turns = min(limit, int(self.left // cost))
         if not turns:
             raise Throttled("used up", 1.0)
         self.left -= int(turns * cost)
@@ -305,10 +305,10 @@ def test_a_pause_among_dead_letters_takes_nothing_away(tried: Box) -> None:
     ],
 )
 def test_only_base64_is_taken_for_base64(text: str, content: bytes | None) -> None:
-    assert decoded(text) == content
+    assert decode(text) == content
 
 
 def test_a_message_is_never_taken_for_base64() -> None:
     box = Tenant(PLAN["users"], 0, ["inbox"], 0).mailboxes["ann@fabrikam.example"]
     for size in (0, 1000, 4000):
-        assert decoded(b"".join(box.content(box.add("id-inbox", size=size))).decode()) is None
+        assert decode(b"".join(box.content(box.add("id-inbox", size=size))).decode()) is None

@@ -10,8 +10,8 @@ import trustme
 from connectors.errors import AuthFailed, Throttled, Unavailable
 from connectors.kinds import KINDS
 from tests.contract.microsoft import KeepingContext
-from tests.graph_server.running import GraphServer
 from tests.integration.microsoft.conftest import connect
+from tests.support.graph_server.running import GraphServer
 
 
 def check(graph: GraphServer, **settings: Any) -> None:
@@ -32,7 +32,7 @@ def test_a_secret_or_a_certificate_opens_the_door(graph: GraphServer) -> None:
     ("settings", "said"),
     [
         ({"secrets": {"client_secret": "wrong-and-secret"}}, "the client secret is wrong.*AADSTS7000215"),
-        ({"tenant": "nowhere.example"}, "no such tenant.*AADSTS90002"),
+        ({"tenant": "nowhere.example"}, "tenant does not exist.*AADSTS90002"),
         ({"client_id": "00000000-0000-0000-0000-000000000000"}, "no app with this client_id.*AADSTS700016"),
     ],
 )
@@ -47,11 +47,15 @@ def test_a_certificate_that_entra_does_not_know(graph: GraphServer) -> None:
         trustme.CA().issue_cert("other.example", key_type=trustme.KeyType.RSA).private_key_and_cert_chain_pem.bytes().decode()
         for _ in range(2)
     )
-    with pytest.raises(AuthFailed, match="does not know this certificate"):
+    with pytest.raises(AuthFailed, match="does not recognise this certificate"):
         check(graph, secrets={"certificate": other})
     curve = trustme.CA().issue_cert("other.example").private_key_and_cert_chain_pem.bytes().decode()
     mixed = other.partition("-----BEGIN CERTIFICATE")[0] + third.partition("-----BEGIN RSA PRIVATE KEY-----")[0] + third[-2000:]
-    for wrong, said in ((other.replace("\nM", "\nX"), "can't be read"), (curve, "RSA key only"), (mixed, "not the one that")):
+    for wrong, said in (
+        (other.replace("\nM", "\nX"), "can't be read"),
+        (curve, "RSA key"),
+        (mixed, "does not match the certificate"),
+    ):
         with pytest.raises(AuthFailed, match=said):
             check(graph, secrets={"certificate": wrong})
 
@@ -83,7 +87,7 @@ def test_an_error_of_entra_that_nobody_knows_is_quoted_without_secrets(graph: Gr
 
 def test_entra_that_is_away_or_asks_for_a_pause(graph: GraphServer) -> None:
     graph.control(entra={"status": 503, "error": "temporarily_unavailable"})
-    with pytest.raises(Unavailable, match="Entra answers with HTTP 503"):
+    with pytest.raises(Unavailable, match="Entra responded with HTTP 503"):
         check(graph)
     graph.control(entra={"status": 429, "error": "throttled"})
     with pytest.raises(Throttled):
@@ -105,7 +109,7 @@ def test_entra_that_is_away_or_asks_for_a_pause(graph: GraphServer) -> None:
         (
             ["User.Read.All", "Mail.Read"],
             {"folder": [403, "ErrorAccessDenied", 9]},
-            "a policy .* leaves this mailbox out|directory",
+            "a policy .* excludes this mailbox|directory",
         ),
     ],
 )
@@ -164,7 +168,7 @@ def test_a_sign_in_that_was_revoked_asks_for_another_one(graph: GraphServer) -> 
     assert context.saved["refresh_token"] not in ("", token), "the newer one is kept"
     connector.close()
     graph.control(revoke=True)
-    for secrets, said in (({"refresh_token": token}, "revoked.*--sign-in"), ({}, "nobody has signed in yet")):
+    for secrets, said in (({"refresh_token": token}, "revoked.*--sign-in"), ({}, "has not signed in yet")):
         refused = kind.open(settings, kind.secrets.model_validate(secrets), context)
         with pytest.raises(AuthFailed, match=said):
             refused.check()

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import pytest
 
 from connectors.errors import AuthFailed, Throttled, Unavailable
-from tests.graph_server.running import GraphServer
 from tests.integration.microsoft.conftest import Box, Held
+from tests.support.graph_server.running import GraphServer
 
 
 def test_folders_flags_and_categories_arrive_as_folders_flags_and_labels(box: Box) -> None:
@@ -202,7 +202,7 @@ def test_token_expires_in_the_middle_of_a_page(box: Box) -> None:
 
 def test_a_token_that_is_refused_again_and_again_is_an_auth_failure(box: Box) -> None:
     box.server.control(trouble={"fail": {"folders": [401, "InvalidAuthenticationToken", 99]}})
-    with pytest.raises(AuthFailed, match="refuses the token"):
+    with pytest.raises(AuthFailed, match="rejected the token"):
         box.sync()
 
 

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 import pytest
 
 from connectors.errors import Unavailable
-from connectors.microsoft.line import Line
-from tests.graph_server.running import GraphServer
+from connectors.microsoft.http import GraphHttpClient
 from tests.integration.microsoft.conftest import Box
+from tests.support.graph_server.running import GraphServer
 
 
 @contextlib.contextmanager
@@ -58,10 +58,10 @@ def test_a_connection_that_is_closed_takes_nothing_from_those_that_come_after_it
 
 
 def test_a_line_that_was_closed_stays_closed(graph: GraphServer) -> None:
-    line = Line(graph.ca_file, 1)
-    with line.asked("GET", f"{graph.url}/_control") as response:
+    line = GraphHttpClient(graph.ca_file, 1)
+    with line.request("GET", f"{graph.url}/_control") as response:
         line.close()
-        with pytest.raises(Unavailable), line.asked("GET", f"{graph.url}/_control"):
+        with pytest.raises(Unavailable), line.request("GET", f"{graph.url}/_control"):
             pass
         assert response.status_code == 200
     line.close()

@@ -8,8 +8,8 @@ import pytest
 
 from connectors.errors import AuthFailed, Throttled, Unavailable
 from tests.contract.microsoft import KeepingContext
-from tests.graph_server.running import GraphServer
 from tests.integration.microsoft.conftest import PEOPLE, connect
+from tests.support.graph_server.running import GraphServer
 
 
 def listed(graph: GraphServer, **settings: Any) -> tuple[set[str], dict[str, str]]:
@@ -54,7 +54,7 @@ def test_by_address_and_by_group(graph: GraphServer) -> None:
     assert outside["user1@contoso.example"] == "groups_out: staff"
     assert outside["user2@contoso.example"] == "mailboxes_in: boss@*, user1@*"
     assert listed(graph, groups_in="board")[0] == {"boss@contoso.example"}
-    with pytest.raises(Unavailable, match="no group called nobody's"):
+    with pytest.raises(Unavailable, match="no group named nobody's"):
         listed(graph, groups_in="nobody's")
 
 

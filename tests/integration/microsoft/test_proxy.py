@@ -11,8 +11,8 @@ from socketserver import StreamRequestHandler, ThreadingTCPServer
 import pytest
 
 from connectors.errors import Unavailable
-from tests.graph_server.running import GraphServer
 from tests.integration.microsoft.conftest import Box, connect
+from tests.support.graph_server.running import GraphServer
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from connectors.kinds import KINDS
 from connectors.microsoft.settings import OutlookSecrets, OutlookSettings
 from connectors.microsoft.sign_in import OutlookSignIn
 from tests.contract.microsoft import KeepingContext
-from tests.graph_server.running import GraphServer
+from tests.support.graph_server.running import GraphServer
 
 LOOPBACK = "http://localhost:8400"
 
@@ -60,27 +60,27 @@ def works(settings: OutlookSettings, secrets: dict[str, str]) -> bool:
 
 
 def test_in_a_browser_with_pkce(graph: GraphServer, settings: OutlookSettings, sign_in: OutlookSignIn) -> None:
-    address = sign_in.in_browser(LOOPBACK)
+    address = sign_in.start_in_browser(LOOPBACK)
     asked = dict(parse_qsl(urlsplit(address).query))
     assert asked["code_challenge_method"] == "S256"
     assert "offline_access" in asked["scope"]
     assert "Mail.Read" in asked["scope"]
-    secrets = sign_in.answered(visit(graph, address))
+    secrets = sign_in.complete_in_browser(visit(graph, address))
     assert works(settings, secrets)
 
 
 def test_an_answer_to_another_question_is_refused(graph: GraphServer, sign_in: OutlookSignIn) -> None:
-    answer = visit(graph, sign_in.in_browser(LOOPBACK))
+    answer = visit(graph, sign_in.start_in_browser(LOOPBACK))
     with pytest.raises(ConnectorError):
-        sign_in.answered({**answer, "state": "forged"})
+        sign_in.complete_in_browser({**answer, "state": "forged"})
 
 
 def test_whoever_declines(sign_in: OutlookSignIn) -> None:
-    sign_in.in_browser(LOOPBACK)
-    with pytest.raises(AuthFailed, match="did not allow"):
-        sign_in.answered({"error": "access_denied", "error_description": "AADSTS65004: User declined to consent."})
+    sign_in.start_in_browser(LOOPBACK)
+    with pytest.raises(AuthFailed, match="declined access"):
+        sign_in.complete_in_browser({"error": "access_denied", "error_description": "AADSTS65004: User declined to consent."})
 
 
 def test_with_a_code_on_another_device(graph: GraphServer, settings: OutlookSettings, sign_in: OutlookSignIn) -> None:
-    assert sign_in.on_device() == (f"{graph.url}/device", "ABCD-EFGH")
-    assert works(settings, sign_in.entered())
+    assert sign_in.start_on_device() == (f"{graph.url}/device", "ABCD-EFGH")
+    assert works(settings, sign_in.complete_on_device())

@@ -11,7 +11,8 @@ import meilisearch
 import pytest
 import requests
 from meilisearch.index import Index
-from search_process import KEY, SearchProcess, finished
+
+from tests.integration.search.search_process import KEY, SearchProcess, finished
 
 
 def _movie(number: int, title: str, genres: list[str], year: int, rating: float, plot: str, **more: Any) -> dict[str, Any]:

@@ -10,18 +10,18 @@ from uuid import UUID
 
 import meilisearch
 from meilisearch.index import Index
-from search_process import finished
 from sqlalchemy import Engine, insert
 
-from archiver.extract.extraction import Page
+from archiver.db.tables import IngestionSourceTable, MailboxTable, MessageCopyTable, ParticipantTable, uuid7
+from archiver.db.tables import MessageTable as MessageRow
+from archiver.extract.extraction import TextPage
 from archiver.mail.message import Message, read_message
-from archiver.models import IngestionSource, Mailbox, MessageCopy, Participant, uuid7
-from archiver.models import Message as MessageRow
-from archiver.search.asking import Asker
-from archiver.search.document import INDEX_SETTINGS, Copy, FileText, Inputs, Person, build_document
-from archiver.services.message_rows import MessageRows, describe
-from archiver.services.search import MailSearch
-from archiver.store.content import Memory
+from archiver.search.document import INDEX_SETTINGS, FileText, IndexedCopy, Inputs, Participant, build_document
+from archiver.search.searcher import IndexSearcher
+from archiver.search.service import MailSearch
+from archiver.store.content import MemoryContent
+from archiver.sync.ingest.rows import MessageRows, describe
+from tests.integration.search.search_process import finished
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +62,12 @@ class MailWorld:
     kept: dict[UUID, Kept] = field(default_factory=dict)
 
     def add(
-        self, mails: Iterable[tuple[bytes, Sequence[Place]]], files: dict[str, tuple[Page, ...]] | None = None
+        self, mails: Iterable[tuple[bytes, Sequence[Place]]], files: dict[str, tuple[TextPage, ...]] | None = None
     ) -> list[UUID]:
         """Archives and indexes. `files`: the text of attachments, by name. Mail that is there already is left out."""
         new: dict[UUID, Kept] = {}
         for raw, places in mails:
-            rows = describe(Memory(raw), hashlib.sha256(raw).digest(), None)
+            rows = describe(MemoryContent(raw), hashlib.sha256(raw).digest(), None)
             if rows.id in self.kept or rows.id in new:
                 continue
             mail = read_message(raw)
@@ -100,7 +100,7 @@ class MailWorld:
                 for row in one.rows.participants
             ]
             if people:
-                connection.execute(insert(Participant), people)
+                connection.execute(insert(ParticipantTable), people)
             copies = [
                 {
                     "id": uuid7(),
@@ -113,7 +113,7 @@ class MailWorld:
                 for one in new.values()
                 for number, place in enumerate(one.places)
             ]
-            connection.execute(insert(MessageCopy), copies)
+            connection.execute(insert(MessageCopyTable), copies)
         self.kept.update(new)
         finished(self.client, self.index.add_documents([self.document(one) for one in new.values()]))
         return list(new)
@@ -124,11 +124,13 @@ class MailWorld:
             with self.engine.begin() as connection:
                 if source not in self.sources:
                     self.sources[source] = uuid7()
-                    connection.execute(insert(IngestionSource), [{"id": self.sources[source], "kind": "imap", "name": source}])
+                    connection.execute(
+                        insert(IngestionSourceTable), [{"id": self.sources[source], "kind": "imap", "name": source}]
+                    )
                 self.mailboxes[address] = uuid7()
                 self.owners[address] = self.sources[source]
                 row = {"id": self.mailboxes[address], "source_id": self.sources[source], "address": address}
-                connection.execute(insert(Mailbox), [row])
+                connection.execute(insert(MailboxTable), [row])
         return self.mailboxes[address]
 
     def document(self, one: Kept) -> dict[str, object]:
@@ -144,9 +146,9 @@ class MailWorld:
             thread_id=one.id,
             sender=row["sender"],
             subject=row["subject"],
-            people=[Person(person["r"], person["a"], person["n"]) for person in one.rows.participants],
+            people=[Participant(person["r"], person["a"], person["n"]) for person in one.rows.participants],
             copies=[
-                Copy(self.mailboxes[place.mailbox], self.owners[place.mailbox], place.folder, place.labels)
+                IndexedCopy(self.mailboxes[place.mailbox], self.owners[place.mailbox], place.folder, place.labels)
                 for place in one.places
             ],
             files=one.files,
@@ -161,7 +163,7 @@ def make_world(engine: Engine, client: meilisearch.Client) -> MailWorld:
     index = client.index(uid)
     finished(client, index.update_settings(INDEX_SETTINGS))
     config = client.config
-    asker = Asker(lambda: meilisearch.Client(config.url, config.api_key), uid)
+    asker = IndexSearcher(lambda: meilisearch.Client(config.url, config.api_key), uid)
     return MailWorld(engine, client, index, MailSearch(engine, asker))
 
 

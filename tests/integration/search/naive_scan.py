@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
 from uuid import UUID
 
-from mail_world import Kept, MailWorld
+from tests.integration.search.mail_world import Kept, MailWorld
 
 Test = Callable[["Seen"], bool]
 _LATIN = re.compile("[a-z0-9]{2,20}")

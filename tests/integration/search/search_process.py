@@ -18,7 +18,7 @@ KEY = "a-master-key-for-tests"
 PROGRAM = """
 import sys
 from pathlib import Path
-from archiver.search.embedded.server import serve
+from archiver.search_server.server import serve
 serve(Path(sys.argv[1]), sys.argv[2] or None, port=0, ready=lambda url: print(url, flush=True))
 """
 DEADLINE_SECONDS = 60

@@ -10,12 +10,12 @@ from uuid import UUID
 
 import meilisearch
 import pytest
-from mail_world import MailWorld, Place, mail, make_world
-from naive_scan import Maker
 from sqlalchemy import Engine, text
 
+from archiver.access.scope import MailScope
 from archiver.search.query.errors import QueryError
-from archiver.services.access import Scope
+from tests.integration.search.mail_world import MailWorld, Place, mail, make_world
+from tests.integration.search.naive_scan import Maker
 
 MAILBOXES = ("ann@corp.com", "ben@corp.com", "cleo@example.org", "dora@example.org")
 FOLDERS = ("INBOX", "Sent", "Archive/2024", "Archive/2025", "Wichtig & mehr", "受信箱")
@@ -97,7 +97,7 @@ def spelled(value: str) -> str:
     return " ".join(value.lower().split())
 
 
-def compare_facets(world: MailWorld, query: str, scope: Scope, expected: set[UUID]) -> None:
+def compare_facets(world: MailWorld, query: str, scope: MailScope, expected: set[UUID]) -> None:
     values = {"ids": list(expected), "mailboxes": None if scope.mailboxes is None else list(scope.mailboxes)}
     results = world.search.search(query, scope, limit=0, facets=list(FACETS_SQL))
     with world.engine.connect() as connection:
@@ -117,13 +117,13 @@ def compare(world: MailWorld, seed: int, count: int, *, pages: bool) -> None:
     compared = matched = 0
     for number in range(count):
         visible = scopes[number % 6] if number % 6 < 4 else None
-        scope = Scope(None if visible is None else frozenset(world.mailboxes[one] for one in visible))
+        scope = MailScope(None if visible is None else frozenset(world.mailboxes[one] for one in visible))
         query = maker.exact(2)
         expected = maker.scan(query, visible)
         try:
             found = set(world.search.message_ids(query.text, scope))
         except QueryError as error:  # too many ORs, or a mailbox that this user may not see
-            if "combinations" not in str(error) and "may be seen" not in str(error):
+            if "combinations" not in str(error) and "that you can see" not in str(error):
                 raise
             continue
         assert found == expected, f"{query.text}: missing {expected - found}, extra {found - expected}"

@@ -16,16 +16,16 @@ from typing import Any
 
 import meilisearch
 import pytest
-from mail_world import in_mbox, mail
-from search_process import finished
 from sqlalchemy import Engine, text
 
+from archiver.db.tables import message_uuid
 from archiver.mail.message import read_message
-from archiver.models import message_uuid
-from archiver.search.document import INDEX, INDEX_SETTINGS, Copy, Inputs, Person, build_document
-from archiver.services.message_rows import describe
-from archiver.store.content import Memory
+from archiver.search.document import INDEX, INDEX_SETTINGS, IndexedCopy, Inputs, Participant, build_document
+from archiver.store.content import MemoryContent
+from archiver.sync.ingest.rows import describe
 from connectors.base import Batch, RawMessage
+from tests.integration.search.mail_world import in_mbox, mail
+from tests.integration.search.search_process import finished
 from tests.integration.store.conftest import MAILBOX, SOURCE, World, set_up
 
 MAILS = [
@@ -52,7 +52,7 @@ def archiver(
 
 
 def document(raw: bytes) -> dict[str, Any]:
-    rows = describe(Memory(raw), hashlib.sha256(raw).digest(), None)
+    rows = describe(MemoryContent(raw), hashlib.sha256(raw).digest(), None)
     return build_document(
         Inputs(
             id=rows.id,
@@ -63,8 +63,8 @@ def document(raw: bytes) -> dict[str, Any]:
             message=read_message(raw),
             sender=rows.message["sender"],
             subject=rows.message["subject"],
-            people=[Person(one["r"], one["a"], one["n"]) for one in rows.participants],
-            copies=[Copy(MAILBOX, SOURCE, "INBOX")],
+            people=[Participant(one["r"], one["a"], one["n"]) for one in rows.participants],
+            copies=[IndexedCopy(MAILBOX, SOURCE, "INBOX")],
         )
     )
 
@@ -117,7 +117,7 @@ def test_a_search_and_what_can_be_done_with_it(archiver: Archiver, engine: Engin
     assert shown.returncode == 0
     assert "Invoice 2" in shown.stdout
     assert "2024-02-01 01:00" in shown.stdout
-    assert "1 message(s)" in shown.stderr
+    assert "1 message" in shown.stderr
 
     exported = archiver.json("export", "subject:invoice", "-o", str(tmp_path / "out.zip"))
     assert exported["messages"] == 3

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import meilisearch
 import pytest
-from mail_world import MailWorld, Place, mail, make_world
 from sqlalchemy import Engine
+
+from tests.integration.search.mail_world import MailWorld, Place, mail, make_world
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "search.md"
 NOW = datetime(2024, 5, 20, 12, tzinfo=UTC)

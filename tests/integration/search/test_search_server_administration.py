@@ -11,7 +11,8 @@ import pytest
 import requests
 from meilisearch.errors import MeilisearchApiError
 from meilisearch.index import Index
-from search_process import finished, is_healthy
+
+from tests.integration.search.search_process import finished, is_healthy
 
 
 def call(client: meilisearch.Client, method: str, path: str, **more: Any) -> requests.Response:

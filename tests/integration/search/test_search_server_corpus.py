@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 from meilisearch.index import Index
-from search_process import SearchProcess, finished
+
+from tests.integration.search.search_process import SearchProcess, finished
 
 COUNT = 1200
 WORD = re.compile(r"[^\W_]+")

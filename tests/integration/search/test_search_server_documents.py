@@ -13,7 +13,8 @@ import requests
 import zstandard
 from meilisearch.errors import MeilisearchApiError
 from meilisearch.index import Index
-from search_process import finished
+
+from tests.integration.search.search_process import finished
 
 
 def ids(index: Index, **parameters: Any) -> list[Any]:

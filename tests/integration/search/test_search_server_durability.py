@@ -18,10 +18,10 @@ import orjson
 import pytest
 import requests
 from meilisearch.errors import MeilisearchApiError, MeilisearchError
-from search_process import DEADLINE_SECONDS, KEY, PROGRAM, SearchProcess, finished, wait_until
 
 from archiver.errors import InUse
-from archiver.search.embedded.server import serve
+from archiver.search_server.server import serve
+from tests.integration.search.search_process import DEADLINE_SECONDS, KEY, PROGRAM, SearchProcess, finished, wait_until
 
 SETTINGS = {"filterableAttributes": ["round", "text"], "sortableAttributes": ["round"]}
 
@@ -350,7 +350,7 @@ def test_a_slow_search_is_cut_off_and_does_not_hold_up_others(start: Callable[..
     # every ranked search of "slowly" takes long here; what is cut off answers from the cheaper form
     slow = """
 import time
-from archiver.search.embedded import searching
+from archiver.search_server import searching
 real = searching.find
 def find(prepared, *window):
     if prepared.request.q == "slowly" and not prepared.degraded:

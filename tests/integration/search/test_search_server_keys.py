@@ -10,7 +10,8 @@ import pytest
 import requests
 from meilisearch.errors import MeilisearchApiError
 from meilisearch.index import Index
-from search_process import finished
+
+from tests.integration.search.search_process import finished
 
 
 def other(client: meilisearch.Client, key: str) -> meilisearch.Client:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 import requests
-from search_process import KEY, SearchProcess, finished, wait_until
+
+from tests.integration.search.search_process import KEY, SearchProcess, finished, wait_until
 
 COUNT = 1_000_000
 STEP = 20_000

@@ -9,7 +9,8 @@ import meilisearch
 import pytest
 from meilisearch.errors import MeilisearchApiError
 from meilisearch.index import Index
-from search_process import finished
+
+from tests.integration.search.search_process import finished
 
 
 def found(index: Index, query: str | None, **parameters: Any) -> list[Any]:
@@ -126,6 +127,29 @@ def test_sorting_reaches_every_page(make_index: Callable[..., Index]) -> None:
     for query in ("", "same"):
         answer = index.search(query, {"sort": ["size:desc"], "offset": 1500, "limit": 5, "attributesToRetrieve": ["size"]})
         assert [hit["size"] for hit in answer["hits"]] == sorted(sizes, reverse=True)[1500:1505]
+
+
+@pytest.mark.usefixtures("embedded_only")
+def test_equally_good_hits_are_in_the_order_of_the_last_rule_on_all_pages(make_index: Callable[..., Index]) -> None:
+    documents = [
+        {"id": number, "text": "as good" if number % 3 else "good as", "rank": number * 7919 % 3001} for number in range(3000)
+    ]
+    index = make_index(documents, {"rankingRules": ["words", "proximity", "rank:desc"], "filterableAttributes": ["rank"]})
+    by_rank = sorted(documents, key=lambda one: (one["text"] != "as good", -int(str(one["rank"]))))
+    for query, wanted in (("good", sorted(documents, key=lambda one: -int(str(one["rank"])))), ("as good ", by_rank)):
+        ids = [one for page in range(1, 31) for one in found(index, query, page=page, hitsPerPage=100)]
+        assert ids == [one["id"] for one in wanted]
+    least = sorted((one for one in documents if int(str(one["rank"])) < 10), key=lambda one: -int(str(one["rank"])))
+    assert found(index, "good", filter="rank < 10") == [one["id"] for one in least]
+
+
+@pytest.mark.usefixtures("embedded_only")
+def test_how_common_a_word_is_counts_among_what_the_filter_leaves(make_index: Callable[..., Index]) -> None:
+    documents = [{"id": number, "text": "zebra", "group": "theirs"} for number in range(300)]
+    documents += [{"id": 1000, "text": "zebra", "group": "ours"}, {"id": 1001, "text": "zebro", "group": "ours"}]
+    index = make_index(documents, {"filterableAttributes": ["group"]})
+    assert found(index, "zebra ", filter="group = ours") == [1000, 1001]
+    assert index.search("zebra ", {"hitsPerPage": 1000})["totalHits"] == 301, "too common to be looked for with typos"
 
 
 def test_custom_ranking_rules(make_index: Callable[..., Index]) -> None:

@@ -11,17 +11,17 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine, text
 
-from archiver.db import make_engine
-from archiver.models import uuid7
+from archiver.db.engine import make_engine
+from archiver.db.tables import uuid7
 from archiver.secrets import Keyring
-from archiver.services.ingest import Ingest, load_origin
-from archiver.services.places import DatabasePlaces
 from archiver.store.archive import Archive
 from archiver.store.dictionaries import Trainer
 from archiver.store.files import Files
 from archiver.store.journal import Origin
 from archiver.store.keys import PackKeys
 from archiver.store.local import LocalPacks
+from archiver.store.open import DatabasePlaces
+from archiver.sync.ingest.store_batch import Ingest, load_origin
 
 SOURCE, MAILBOX, SECOND = (UUID(f"01900000-0000-7000-8000-00000000000{number}") for number in (1, 2, 3))
 

@@ -8,22 +8,25 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
-from archiver.services.adopt import Unknown, adopt, find_unknown
-from archiver.services.archive_state import last_stamp
-from archiver.services.compact import compact
-from archiver.services.delete import delete_mailbox_mail, delete_message
-from archiver.services.found_mail import FOUND_MAILBOX
-from archiver.services.ingest import BatchResult
-from archiver.services.rebuild import rebuild
-from archiver.services.verify import verify
-from archiver.store.content import Memory
+from archiver.errors import DataFolderError
+from archiver.maintenance.adopt import Unknown, adopt, find_unknown
+from archiver.maintenance.catch_up import catch_up
+from archiver.maintenance.compact import compact
+from archiver.maintenance.found_mail import FOUND_MAILBOX
+from archiver.maintenance.rebuild import rebuild
+from archiver.maintenance.snapshot import save_config
+from archiver.maintenance.verify import verify
+from archiver.retention.delete import delete_mailbox_mail, delete_message
+from archiver.store.content import MemoryContent
 from archiver.store.encoder import Record
-from archiver.store.frames import Kind
+from archiver.store.frames import FrameKind
 from archiver.store.journal import Stamp
+from archiver.sync.ingest.archive_state import last_stamp
+from archiver.sync.ingest.store_batch import BatchResult
 from connectors.base import Batch, ChangeKind, CopyChange, RawMessage
 from tests.integration.store.conftest import SECOND, World
 from tests.integration.store.test_care import fill, id_of, messages_of, read_all
-from tests.store_world import mail
+from tests.support.store_world import mail
 
 NOW = timedelta(0)
 
@@ -200,7 +203,7 @@ def test_what_was_deleted_is_not_taken_in_from_packs_that_are_unknown(world: Wor
 def test_a_message_that_nothing_tells_of_is_kept(world: World) -> None:
     fill(world)
     lonely = mail(500)
-    world.archive.append([Record(Kind.MESSAGE, hashlib.sha256(lonely).digest(), Memory(lonely))])
+    world.archive.append([Record(FrameKind.MESSAGE, hashlib.sha256(lonely).digest(), MemoryContent(lonely))])
     done = adopt(world.engine, world.archive, rest_seconds=0)
     assert (done.found, done.messages) == (1, 1)
     assert world.value("SELECT count(*) FROM message_copies WHERE mailbox_id = :m", m=FOUND_MAILBOX) == 1
@@ -232,3 +235,48 @@ def test_deletions_of_an_older_version_are_learned_from_the_packs(world: World) 
     assert world.value("SELECT count(*) FROM message_copies WHERE deleted_at IS NOT NULL AND deleted_sha256 IS NULL") == 0
     moved = RawMessage("moved", messages_of(4)[0].data)
     assert world.open().store_batch(world.origin(), Batch((moved,))).deleted_here == 1
+
+
+def test_packs_of_another_archive_are_refused(world: World, new_world: Callable[..., World]) -> None:
+    other = new_world()
+    for one in (world, other):
+        fill(one)
+        save_config(one.engine, one.archive)
+    with other.engine.begin() as connection:
+        connection.execute(text("UPDATE archive_state SET archive_id = gen_random_uuid()"))
+    before = other.content()
+    other.archive.close()
+    mixed = World(other.engine, world.folder)
+    world.archive.close()
+    mixed.open()
+    save_foreign(world)
+    with pytest.raises(DataFolderError, match=r"belongs to archive .* the database to archive .* Nothing was changed"):
+        catch_up(mixed.engine, mixed.archive, lambda sentence: None)
+    with pytest.raises(DataFolderError, match="belongs to archive"):
+        compact(mixed.engine, mixed.archive, mixed.folder / "scratch", rest_seconds=0)
+    assert other.content() == before
+    mixed.archive.close()
+
+
+def save_foreign(world: World) -> None:
+    """One more pack, whose snapshot is not the first thing in it."""
+    world.open().store_batch(world.origin(), Batch(messages_of(900)))
+    save_config(world.engine, world.archive)
+    world.archive.close()
+
+
+def test_a_rebuilt_database_is_of_the_archive_that_its_packs_are_of(world: World, new_world: Callable[..., World]) -> None:
+    with world.engine.begin() as connection:
+        connection.execute(text("UPDATE archive_state SET archive_id = gen_random_uuid()"))
+    fill(world)
+    save_config(world.engine, world.archive)
+    world.archive.close()
+    for take_in in (lambda one: rebuild(one.engine, one.archive), lambda one: adopt(one.engine, one.archive, rest_seconds=0)):
+        rebuilt = new_world(empty=True, folder=world.folder)
+        rebuilt.open()
+        take_in(rebuilt)
+        same = "SELECT archive_id FROM archive_state"
+        assert rebuilt.value(same) == world.value(same)
+        rebuilt.open().store_batch(rebuilt.origin(), Batch(messages_of(901)))
+        assert catch_up(rebuilt.engine, rebuilt.archive, lambda sentence: None).is_empty
+        rebuilt.archive.close()

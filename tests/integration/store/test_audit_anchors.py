@@ -13,17 +13,17 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, text
 
+from archiver.access import audit
+from archiver.access.principal import LOCAL_OPERATOR
+from archiver.evidence.anchors import FILE, Anchors
+from archiver.evidence.proof import prove
+from archiver.maintenance.compact import compact
+from archiver.maintenance.rebuild import rebuild
+from archiver.maintenance.verify import verify
 from archiver.secrets import Keyring
-from archiver.services import audit
-from archiver.services.audit_anchors import FILE, Anchors
-from archiver.services.audit_proof import prove
-from archiver.services.compact import compact
-from archiver.services.principal import LOCAL_OPERATOR
-from archiver.services.rebuild import rebuild
-from archiver.services.verify import verify
 from connectors.base import Batch, RawMessage
 from tests.integration.store.conftest import World
-from tests.store_world import mail
+from tests.support.store_world import mail
 from workers.anchoring import Anchoring
 
 WHO = dataclasses.replace(LOCAL_OPERATOR, name="alice@example.org")
@@ -69,16 +69,16 @@ def test_what_the_owner_of_the_database_does_to_the_log_is_found(anchors: Anchor
     assert prove(anchors).anchored_entries == 10
     assert anchors.check() is None
     rewrite(anchors.engine, statement)
-    assert "do not fit" in prove(anchors).broken[0]
+    assert "does not match" in prove(anchors).broken[0]
     newest = anchors.check()
     assert newest is not None
     assert newest.entry == 10
     with anchors.engine.connect() as connection:
-        noted = audit.listed(connection, most=1)[0]
+        noted = audit.list_entries(connection, limit=1)[0]
     assert (noted.action, noted.detail["anchored"]) == ("audit.gap_found", newest.head)
     write(anchors.engine, 20)
     assert anchors.write() is not None
-    assert "do not fit" in prove(anchors).broken[0], "it can't be grown over"
+    assert "does not match" in prove(anchors).broken[0], "it can't be grown over"
 
 
 def test_it_is_found_without_the_file_as_well(anchors: Anchors) -> None:
@@ -132,7 +132,7 @@ def test_anchors_survive_compaction_new_keys_and_a_rebuild(
     done = rebuild(rebuilt.engine, rebuilt.archive)
     assert (done.messages, done.damage) == (1, [])
     anchors = Anchors(rebuilt.engine, rebuilt.archive, tmp_path)
-    assert "do not fit" in prove(anchors).broken[0], "the log is not in the packs"
+    assert "does not match" in prove(anchors).broken[0], "the log is not in the packs"
     anchors.accept(LOCAL_OPERATOR, "the database was rebuilt")
     proof = prove(anchors)
     assert proof.broken == ()
@@ -141,7 +141,7 @@ def test_anchors_survive_compaction_new_keys_and_a_rebuild(
     write(rebuilt.engine, 3)
     anchors.write()
     rewrite(rebuilt.engine, "DELETE FROM audit_log WHERE id > 2")
-    assert "do not fit" in prove(anchors).broken[0], "what was accepted is the past, not the future"
+    assert "does not match" in prove(anchors).broken[0], "what was accepted is the past, not the future"
 
 
 def test_the_head_goes_to_syslog(anchors: Anchors, tmp_path: Path) -> None:

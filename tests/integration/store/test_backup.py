@@ -13,18 +13,18 @@ import pytest
 from sqlalchemy import text
 
 from archiver.errors import ArchiverError, UsageError, WrongKey
+from archiver.maintenance import backup as backup_module
+from archiver.maintenance.backup import MANIFEST, BackedUp, backup
+from archiver.maintenance.compact import compact
+from archiver.maintenance.dump import load_dump, write_dump
+from archiver.maintenance.pack_removal import keep_files, remove_retired
+from archiver.maintenance.restore import Backup, restore_packs
+from archiver.maintenance.verify import verify
+from archiver.retention.delete import delete_message
 from archiver.secrets import Keyring
-from archiver.services import backup as backup_module
-from archiver.services.backup import MANIFEST, BackedUp, backup
-from archiver.services.compact import compact
-from archiver.services.delete import delete_message
-from archiver.services.dump import load_dump, write_dump
-from archiver.services.pack_removal import keep_files, remove_retired
-from archiver.services.restore import Backup, restore_packs
-from archiver.services.verify import verify
 from archiver.store.errors import Damage
 from archiver.store.keys import PackKeys
-from archiver.store.sealed_file import opened, sealed
+from archiver.store.sealed_file import seal_pieces, unseal_pieces
 from connectors.base import Batch
 from tests.integration.store.conftest import World
 from tests.integration.store.test_care import NOW, fill, id_of, messages_of, read_all
@@ -133,7 +133,7 @@ def test_a_backup_is_for_its_owner_and_sealed(world: World, tmp_path: Path) -> N
     assert {oct(path.stat().st_mode & 0o777) for path in target.rglob("*") if path.is_file()} == {"0o600"}
     (dump,) = target.glob("*.dump")
     assert not any(word in dump.read_bytes() for word in (b"alice@example.org", b"Invoice", b"PGDMP"))
-    assert b"".join(opened(world.archive.keys, dump)).startswith(b"PGDMP")
+    assert b"".join(unseal_pieces(world.archive.keys, dump)).startswith(b"PGDMP")
     with pytest.raises(WrongKey):
         Backup.open(target).reason_to_rebuild(PackKeys(Keyring({"other": b"o" * 32})))
 
@@ -141,13 +141,13 @@ def test_a_backup_is_for_its_owner_and_sealed(world: World, tmp_path: Path) -> N
 @pytest.mark.parametrize("size", [0, 1, 1 << 20, (1 << 20) + 1, 5 << 20])
 def test_a_sealed_file_opens_only_as_a_whole(tmp_path: Path, size: int) -> None:
     keys, path, content = PackKeys(Keyring.generate()), tmp_path / "x.dump", hashlib.shake_128(b"x").digest(size)
-    path.write_bytes(b"".join(sealed(keys.active, [content])))
-    assert b"".join(opened(keys, path)) == content
+    path.write_bytes(b"".join(seal_pieces(keys.active, [content])))
+    assert b"".join(unseal_pieces(keys, path)) == content
     whole = path.read_bytes()
     for damaged in (whole[:-1], whole[:20], whole[:40] + bytes([whole[40] ^ 1]) + whole[41:], whole + b"x"):
         path.write_bytes(damaged)
         with pytest.raises(Damage):
-            b"".join(opened(keys, path))
+            b"".join(unseal_pieces(keys, path))
 
 
 def test_a_changed_dump_loads_nothing_and_asks_for_a_rebuild(
@@ -161,11 +161,11 @@ def test_a_changed_dump_loads_nothing_and_asks_for_a_rebuild(
     kept.dump.write_bytes(data)
     empty = new_world(empty=True)
     empty.open()
-    with pytest.raises(Damage, match="changed or cut off"):
+    with pytest.raises(Damage, match="changed or truncated"):
         load_dump(kept.dump, url_of(empty), empty.archive.keys)
     assert empty.rows("SELECT 1 FROM messages") == []
     kept.dump.write_bytes(b"ARCHDUMP")
-    assert "cut off" in (kept.reason_to_rebuild(empty.archive.keys) or "")
+    assert "truncated" in (kept.reason_to_rebuild(empty.archive.keys) or "")
 
 
 def test_a_backup_of_an_older_version_is_restored(world: World, new_world: Callable[..., World], tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_a_backup_of_an_older_version_is_restored(world: World, new_world: Calla
     target = tmp_path / "backup"
     back_up(world, target)
     kept = Backup.open(target)
-    (target / "database.dump").write_bytes(b"".join(opened(world.archive.keys, kept.dump)))
+    (target / "database.dump").write_bytes(b"".join(unseal_pieces(world.archive.keys, kept.dump)))
     kept.dump.unlink()
     manifest = orjson.loads((target / MANIFEST).read_bytes())
     del manifest["dump"]
@@ -214,7 +214,7 @@ def test_a_backup_that_lacks_a_pack_asks_for_a_rebuild(world: World, tmp_path: P
     lost, short = sorted(kept.files().values())[:2]
     lost.unlink()
     short.write_bytes(short.read_bytes()[:-100])
-    assert (kept.reason_to_rebuild(world.archive.keys) or "").startswith("the backup lacks 2 pack(s) of its dump, 0")
+    assert (kept.reason_to_rebuild(world.archive.keys) or "").startswith("the backup lacks 2 packs of its dump (0")
     manifest = orjson.loads((tmp_path / "backup" / MANIFEST).read_bytes())
     manifest["packs"] = []  # as it was written while compaction committed
     (tmp_path / "backup" / MANIFEST).write_bytes(orjson.dumps(manifest))
@@ -233,10 +233,10 @@ def test_damage_here_does_not_reach_the_copy_there(world: World, tmp_path: Path)
     back_up(world, tmp_path / "backup")
     assert copy.read_bytes() == good
     path.write_bytes(good[:1000])
-    with pytest.raises(ArchiverError, match="ends too early"):
+    with pytest.raises(ArchiverError, match="is truncated"):
         back_up(world, tmp_path / "backup")
     path.unlink()
-    with pytest.raises(ArchiverError, match="1 pack\\(s\\) are missing"):
+    with pytest.raises(ArchiverError, match="1 pack missing"):
         back_up(world, tmp_path / "backup")
 
 
@@ -260,7 +260,7 @@ def test_restore_refuses_packs_of_others_and_wrong_keys_before_it_copies(
     kept = Backup.open(tmp_path / "backup")
     other = new_world()
     other.open().store_batch(other.origin(), Batch(messages_of(1)))
-    with pytest.raises(UsageError, match="holds packs already"):
+    with pytest.raises(UsageError, match="already has packs"):
         restore_packs(kept, other.archive)
     stranger = new_world(empty=True)
     stranger.keyring = Keyring({"other": b"o" * 32})

@@ -19,31 +19,31 @@ import orjson
 import pytest
 from sqlalchemy import text
 
-from archiver.db import make_engine
+from archiver.access.login import totp
+from archiver.access.principal import LOCAL_OPERATOR
+from archiver.db.engine import make_engine
+from archiver.db.tables import message_uuid, uuid7
 from archiver.errors import UsageError, WrongKey
-from archiver.models import message_uuid, uuid7
+from archiver.indexing.texts import read_text, store_texts
+from archiver.maintenance.backup import backup
+from archiver.maintenance.compact import compact
+from archiver.maintenance.dump import load_dump
+from archiver.maintenance.rebuild import rebuild
+from archiver.maintenance.restore import Backup, check_empty, restore_packs
+from archiver.maintenance.snapshot import restore_config, save_config
+from archiver.maintenance.verify import verify
+from archiver.reading.export import export, raw_message
+from archiver.retention.delete import delete_mailbox_mail, delete_message
 from archiver.secrets import Keyring
-from archiver.services import totp
-from archiver.services.backup import backup
-from archiver.services.compact import compact
-from archiver.services.delete import delete_mailbox_mail, delete_message
-from archiver.services.dump import load_dump
-from archiver.services.export import export, raw_message
-from archiver.services.ingest import Ingest
-from archiver.services.principal import LOCAL_OPERATOR
-from archiver.services.rebuild import rebuild
-from archiver.services.restore import Backup, check_empty, restore_packs
-from archiver.services.room import NoRoom
-from archiver.services.snapshot import restore_config, save_config
-from archiver.services.texts import read_text, store_texts
-from archiver.services.verify import verify
+from archiver.store.capacity import NoRoom
 from archiver.store.errors import NotStored, StoreUnavailable
 from archiver.store.journal import Config
 from archiver.store.keys import PackKeys
 from archiver.store.pack import SEAL_BYTES, Seal
+from archiver.sync.ingest.store_batch import Ingest
 from connectors.base import Batch, ChangeKind, CopyChange, RawMessage
 from tests.integration.store.conftest import MAILBOX, SECOND, SOURCE, World
-from tests.store_world import Failing, mail
+from tests.support.store_world import Failing, mail
 
 ATTACHMENT = random.Random(7).randbytes(60_000)
 NOW = timedelta(0)
@@ -135,8 +135,8 @@ def test_flipped_bits_in_every_region_of_a_sealed_pack_are_found(world: World, f
 
 @pytest.mark.parametrize("full", [False, True])
 def test_several_processes_find_what_one_finds(world: World, full: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With stretches of a few frames, whole and damaged, also where one stretch ends and the next begins."""
-    monkeypatch.setattr("archiver.services.verify_stretch.STRETCH_BYTES", 3_000)
+    """With segments of a few frames, whole and damaged, also where one segment ends and the next begins."""
+    monkeypatch.setattr("archiver.maintenance.verify_segment.SEGMENT_BYTES", 3_000)
     fill(world)
     world.archive.close()
     (path,) = world.folder.iterdir()
@@ -157,12 +157,12 @@ def test_several_processes_find_what_one_finds(world: World, full: bool, monkeyp
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere one process verifies")
-@pytest.mark.parametrize(("stretch_bytes", "verified"), [(1, 0), (4 << 20, 1)])
+@pytest.mark.parametrize(("segment_bytes", "verified"), [(1, 0), (4 << 20, 1)])
 def test_a_verification_that_loses_a_process_has_verified_only_what_was_read(
-    world: World, stretch_bytes: int, verified: int, monkeypatch: pytest.MonkeyPatch
+    world: World, segment_bytes: int, verified: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of two packs: killed when one of many stretches of the first was read, and when all of it was."""
-    monkeypatch.setattr("archiver.services.verify_stretch.STRETCH_BYTES", stretch_bytes)
+    """Of two packs: killed when one of many segments of the first was read, and when all of it was."""
+    monkeypatch.setattr("archiver.maintenance.verify_segment.SEGMENT_BYTES", segment_bytes)
     world.limit_bytes = 40_000
     fill(world)
     whole, started = verify(world.engine, world.archive, full=True, processes=1), world.value("SELECT now()")
@@ -177,7 +177,7 @@ def test_a_verification_that_loses_a_process_has_verified_only_what_was_read(
             assert time.monotonic() < deadline, "the others go on"
             time.sleep(0.01)
 
-    with pytest.raises(StoreUnavailable, match=r"a process that read the packs was ended; begin again"):
+    with pytest.raises(StoreUnavailable, match=r"a process that read the packs was killed: run the command again"):
         verify(world.engine, world.archive, full=True, progress=kill_one, processes=2)
     assert world.value("SELECT count(*) FROM packs WHERE verified_at > :started", started=started) == verified
     rest = verify(world.engine, world.archive, full=True, since=started, processes=2)
@@ -197,11 +197,11 @@ def test_lost_packs_dictionaries_and_objects_are_named(world: World) -> None:
     moved.rename(path)
     os.truncate(path, path.stat().st_size - 3000)
     report = verify(world.engine, world.archive)
-    assert any("too early" in problem.what for problem in report.problems)
+    assert any("too short" in problem.what for problem in report.problems)
     with world.engine.begin() as connection:
         connection.execute(text("DELETE FROM objects WHERE sha256 = (SELECT sha256 FROM messages LIMIT 1)"))
     report = verify(world.engine, world.archive)
-    assert any("1 messages have no bytes" in problem.what for problem in report.problems)
+    assert any("1 message in no pack" in problem.what for problem in report.problems)
 
 
 def test_the_tail_of_an_unfinished_batch_is_no_damage(world: World) -> None:
@@ -274,7 +274,7 @@ def test_rebuild_equals_the_original(
     world: World, new_world: Callable[..., World], limit: int, processes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In packs of any size, by one process or by several that get few messages each, with parts that others have read."""
-    monkeypatch.setattr("archiver.services.rebuild._STRETCH", 7)
+    monkeypatch.setattr("archiver.maintenance.rebuild._SEGMENT", 7)
     world.limit_bytes = limit
     fill(world)
     expected = world.content()
@@ -489,7 +489,7 @@ def test_a_copy_without_its_message_is_found(world: World) -> None:
     with world.engine.begin() as connection:
         connection.execute(text("UPDATE message_copies SET message_id = :other WHERE provider_key = 'k1'"), {"other": uuid7()})
     report = verify(world.engine, world.archive)
-    assert [problem.what for problem in report.problems] == ["1 copies are of a message that is not there"]
+    assert [problem.what for problem in report.problems] == ["1 copy of messages that do not exist"]
 
 
 # compaction
@@ -514,6 +514,28 @@ def test_compaction_drops_what_was_deleted_and_merges_small_packs(world: World) 
     for pack_id in world.archive.backend.packs():
         pack = world.archive.backend.open(pack_id)
         assert not any(tag in pack.read_at(0, pack.size) for tag in tags)
+
+
+def test_what_is_compacted_is_not_written_again(world: World) -> None:
+    """Small messages, so that much of the pack is journal; nothing is deleted."""
+    ingest = world.open()
+    for number in range(60):
+        small = RawMessage(f"INBOX:{number}", data=f"Subject: {number}\r\n\r\nhello\r\n".encode(), folder="INBOX")
+        ingest.store_batch(world.origin(), Batch((small,)))
+    world.archive.close()
+    world.open()
+    compact(world.engine, world.archive, world.folder / "scratch", everything=True, keep_retired=NOW, rest_seconds=0)
+    (pack,) = world.rows("SELECT id, size_bytes FROM packs WHERE state = 'sealed'")
+    live = world.value("SELECT sum(stored_bytes) FROM objects WHERE pack_id = :id", id=pack.id)
+    assert live < 0.8 * pack.size_bytes, "the journal does not show in this test"
+    done = compact(world.engine, world.archive, world.folder / "scratch", keep_retired=NOW, rest_seconds=0)
+    assert (done.packs_before, done.packs_after) == (0, 0)
+    assert world.rows("SELECT id FROM packs WHERE state = 'sealed'") == [(pack.id,)]
+    delete_mailbox_mail(world.engine, world.archive, MAILBOX, "left")
+    world.archive.close()
+    world.open()
+    compact(world.engine, world.archive, world.folder / "scratch", keep_retired=NOW, rest_seconds=0)
+    assert world.value("SELECT state FROM packs WHERE id = :id", id=pack.id) != "sealed"
 
 
 def test_a_compacted_archive_is_rebuilt_alike(world: World, new_world: Callable[..., World]) -> None:

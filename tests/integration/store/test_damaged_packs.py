@@ -9,18 +9,18 @@ from uuid import UUID
 import pytest
 from sqlalchemy import text
 
-from archiver.services.catch_up import catch_up
-from archiver.services.compact import compact
-from archiver.services.rebuild import rebuild
-from archiver.services.verify import verify
+from archiver.maintenance.catch_up import catch_up
+from archiver.maintenance.compact import compact
+from archiver.maintenance.rebuild import rebuild
+from archiver.maintenance.verify import verify
 from archiver.store.errors import StoreUnavailable
 from archiver.store.files import OsFiles
-from archiver.store.frames import HEADER_BYTES, Kind
-from archiver.store.pack import Found, walk
+from archiver.store.frames import HEADER_BYTES, FrameKind
+from archiver.store.pack import FrameHeader, walk
 from connectors.base import Batch
 from tests.integration.store.conftest import World
 from tests.integration.store.test_care import NOW, fill, messages_of, read_all
-from tests.store_world import PackWorld, mail
+from tests.support.store_world import PackWorld, mail
 
 
 def flip(path: Path, offset: int) -> None:
@@ -30,9 +30,9 @@ def flip(path: Path, offset: int) -> None:
     path.write_bytes(data)
 
 
-def frames(world: World, path: Path) -> list[Found]:
+def frames(world: World, path: Path) -> list[FrameHeader]:
     pack = world.archive.backend.open(UUID(path.stem))
-    return [item for item in walk(pack.read_at, pack.size, pack.name) if isinstance(item, Found)]
+    return [item for item in walk(pack.read_at, pack.size, pack.name) if isinstance(item, FrameHeader)]
 
 
 @pytest.mark.parametrize("place", ["header", "payload"])
@@ -41,7 +41,7 @@ def test_one_flipped_bit_costs_one_message_after_a_rebuild_and_the_next_batch(
 ) -> None:
     fill(world)
     (path,) = world.folder.iterdir()
-    hit = [found for found in frames(world, path) if found.header.kind == Kind.MESSAGE][5]
+    hit = [found for found in frames(world, path) if found.header.kind == FrameKind.MESSAGE][5]
     whole = world.value("SELECT count(*) FROM messages")
     world.archive.close()
     flip(path, hit.offset + (20 if place == "header" else HEADER_BYTES + 10))
@@ -79,7 +79,7 @@ def test_the_writer_cuts_nothing_that_objects_know(world: World) -> None:
     world.open().store_batch(world.origin(), Batch(messages_of(*range(10))))
     world.archive.close()
     (path,) = world.folder.iterdir()
-    third = [found for found in frames(world, path) if found.header.kind == Kind.MESSAGE][3]
+    third = [found for found in frames(world, path) if found.header.kind == FrameKind.MESSAGE][3]
     flip(path, third.offset + HEADER_BYTES + 10)
     size = path.stat().st_size
     with world.engine.begin() as connection:
@@ -88,7 +88,7 @@ def test_the_writer_cuts_nothing_that_objects_know(world: World) -> None:
     assert path.stat().st_size >= size
     for number in range(10):
         sha256 = hashlib.sha256(messages_of(number)[0].data or b"").digest()
-        place = world.archive.objects.find(sha256, Kind.MESSAGE)
+        place = world.archive.objects.find(sha256, FrameKind.MESSAGE)
         assert place is not None
         if place.offset != third.offset:
             assert world.archive.read(sha256) == messages_of(number)[0].data
@@ -99,7 +99,7 @@ def test_a_pack_that_cannot_be_sealed_for_damage_is_left_and_stops_no_batch(worl
     ingest = world.open()
     ingest.store_batch(world.origin(), Batch(messages_of(1, 2, 3)))
     (path,) = world.folder.iterdir()
-    flip(path, [found for found in frames(world, path) if found.header.kind == Kind.MESSAGE][1].offset + 20)
+    flip(path, [found for found in frames(world, path) if found.header.kind == FrameKind.MESSAGE][1].offset + 20)
     for number in range(100, 200, 5):
         ingest.store_batch(world.origin(), Batch(messages_of(number, number + 1)))
     states = {row.id: row.state for row in world.rows("SELECT id, state FROM packs")}
@@ -208,7 +208,7 @@ def test_compaction_keeps_what_stands_behind_damage_in_an_unsealed_pack(world: W
     world.archive.close()
     path = world.folder / world.value("SELECT name FROM packs WHERE state = 'open' ORDER BY id DESC LIMIT 1")
     world.open()
-    hit = [found for found in frames(world, path) if found.header.kind == Kind.MESSAGE][1]
+    hit = [found for found in frames(world, path) if found.header.kind == FrameKind.MESSAGE][1]
     flip(path, hit.offset + 20)
     before = path.read_bytes()
     for _ in range(2):
@@ -228,7 +228,7 @@ def test_a_damaged_sealed_pack_does_not_keep_others_from_being_compacted(world: 
     world.limit_bytes = 40_000
     fill(world)
     path = world.folder / world.value("SELECT name FROM packs WHERE state = 'sealed' ORDER BY id LIMIT 1")
-    flip(path, [found for found in frames(world, path) if found.header.kind == Kind.MESSAGE][1].offset + HEADER_BYTES + 5)
+    flip(path, [found for found in frames(world, path) if found.header.kind == FrameKind.MESSAGE][1].offset + HEADER_BYTES + 5)
     done = compact(world.engine, world.archive, world.folder / "scratch", everything=True, keep_retired=NOW, rest_seconds=0)
     assert [path.name in damage for damage in done.damage] == [True]
     assert (done.packs_after, world.value("SELECT count(*) FROM packs WHERE state <> 'retired'")) == (1, 2)

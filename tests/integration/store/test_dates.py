@@ -15,13 +15,13 @@ from alembic.migration import MigrationContext
 from alembic.operations import Operations
 from sqlalchemy import Engine, create_engine, text
 
-from archiver.db import driver_url
-from archiver.models.messages import Message
-from archiver.services import messages
-from archiver.services.access import EVERYTHING
-from archiver.services.export import export, message_summary
-from archiver.services.indexing import Indexer
-from archiver.services.rebuild import rebuild
+from archiver.access.scope import EVERYTHING
+from archiver.db.engine import driver_url
+from archiver.db.tables.messages import MessageTable
+from archiver.indexing.indexer import Indexer
+from archiver.maintenance.rebuild import rebuild
+from archiver.reading import messages
+from archiver.reading.export import export, message_summary
 from connectors.base import Batch, RawMessage
 from tests.integration.store.conftest import MAILBOX, World
 
@@ -71,7 +71,7 @@ def test_dates_out_of_range_are_absent_and_named(world: World) -> None:
         "server_date_out_of_range: 0001-01-01T00:00:00+14:00",
     ]
     assert (found["far future"].sent_at, found["far future"].received_at) == (None, None)
-    assert found["moon"].sort_at == datetime(2026, 6, 1, tzinfo=UTC)
+    assert found["moon"].received_at == datetime(2026, 6, 1, tzinfo=UTC)
     assert found["moon"].defects == ["date_out_of_range: Sun, 20 Jul 1969 20:17:40 +0000"]
     assert (found["usual"].defects, found["usual"].received_at.year) == ([], 2200)
 
@@ -188,7 +188,7 @@ def test_a_row_that_cannot_be_read_is_failed_and_the_others_are_leased(world: Wo
 
 def test_constraints_refuse_what_python_cannot_read(world: World) -> None:
     put(world, RawMessage("1", mail("a")))
-    names = {constraint.name for constraint in Message.__table__.constraints}
+    names = {constraint.name for constraint in MessageTable.__table__.constraints}
     assert {f"ck_messages_{column}_range" for column in ("sent_at", "received_at", "sort_at")} <= names
     for date in (*POISON, "1969-12-31 23:59:59+00", "2201-01-01 00:00:00+00"):
         with pytest.raises(Exception, match="ck_messages_sort_at_range"):

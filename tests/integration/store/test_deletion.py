@@ -9,18 +9,18 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy.exc import DBAPIError
 
-from archiver.db import make_engine
-from archiver.services import tombstones
-from archiver.services.adopt import adopt
-from archiver.services.compact import compact
-from archiver.services.delete import delete_mailbox_mail, delete_message
-from archiver.services.ingest import Ingest
-from archiver.services.rebuild import rebuild
-from archiver.services.replay import Replayed
+from archiver.db.engine import make_engine
+from archiver.maintenance.adopt import adopt
+from archiver.maintenance.compact import compact
+from archiver.maintenance.rebuild import rebuild
+from archiver.maintenance.replay import Replayed
+from archiver.retention import tombstones
+from archiver.retention.delete import delete_mailbox_mail, delete_message
+from archiver.sync.ingest.store_batch import Ingest
 from connectors.base import Batch, ChangeKind, CopyChange, RawMessage
 from tests.integration.store.conftest import MAILBOX, SECOND, World
 from tests.integration.store.test_care import id_of, messages_of, read_all
-from tests.store_world import Failing, mail
+from tests.support.store_world import Failing, mail
 
 MakeWorld = Callable[..., World]
 
@@ -108,7 +108,7 @@ def test_a_deletion_that_was_rolled_back_is_not_carried_out_by_a_rebuild(world: 
     assert read_all(rebuilt) == 2
     (told,) = done.unconfirmed
     assert "a mistake" in told
-    assert "1 copies" in told
+    assert "1 copy" in told
     world.open()
     (pack_id,) = world.archive.backend.packs()
     assert adopt(world.engine, world.archive, pack_ids=[pack_id], rest_seconds=0).deleted_copies == 0
@@ -223,8 +223,8 @@ class Clock(datetime):
 
 
 def test_a_clock_that_is_set_back_changes_no_order(world: World, new_world: MakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("archiver.services.ingest.datetime", Clock)
-    monkeypatch.setattr("archiver.services.delete.datetime", Clock)
+    monkeypatch.setattr("archiver.sync.ingest.store_batch.datetime", Clock)
+    monkeypatch.setattr("archiver.retention.delete.datetime", Clock)
     ingest = world.open()
     ingest.store_batch(world.origin(), Batch(messages_of(1, 2, 3)))
     for folder in ("A", "B", "C"):

@@ -5,14 +5,15 @@ from __future__ import annotations
 import hashlib
 from datetime import UTC, datetime
 
-from archiver.models import message_uuid
-from archiver.services import dashboard, kept
-from archiver.services.access import EVERYTHING, NOTHING, Scope
-from archiver.services.dashboard import Month, Named
-from archiver.services.delete import delete_message
-from archiver.services.kept import MailboxKept
-from archiver.services.search_names import DatabaseNames
-from archiver.services.suggestions import Suggestion, complete, suggest
+from archiver.access.scope import EVERYTHING, NOTHING, MailScope
+from archiver.db.tables import message_uuid
+from archiver.reading import statistics
+from archiver.reading.statistics import Month, Named
+from archiver.retention.delete import delete_message
+from archiver.search.names import DatabaseNames
+from archiver.search.suggestions import Suggestion, complete, suggest
+from archiver.sources import summary as source_summary
+from archiver.sources.summary import MailboxKept
 from connectors.base import Batch, RawMessage
 from tests.integration.store.conftest import SECOND, SOURCE, World
 
@@ -42,9 +43,9 @@ def test_the_archive_in_figures(world: World) -> None:
     fill(world)
     sizes = [len(data) for data in MAILS]
     with world.engine.connect() as connection:
-        found = dashboard.figures(connection, EVERYTHING)
-        part = dashboard.figures(connection, Scope(frozenset({SECOND})))
-        nothing = dashboard.figures(connection, NOTHING)
+        found = statistics.figures(connection, EVERYTHING)
+        part = statistics.figures(connection, MailScope(frozenset({SECOND})))
+        nothing = statistics.figures(connection, NOTHING)
     assert (found.messages, found.bytes) == (4, sum(sizes))
     assert (found.copies, found.copied_bytes) == (6, sum(sizes) + sizes[0] + sizes[2])
     assert found.months == (
@@ -63,7 +64,7 @@ def test_the_archive_in_figures(world: World) -> None:
 def test_what_came_of_a_source(world: World) -> None:
     fill(world)
     with world.engine.connect() as connection:
-        found = kept.kept(connection, SOURCE)
+        found = source_summary.kept(connection, SOURCE)
     assert (found.copies, found.messages) == (6, 4)
     assert found.copied_bytes == sum(map(len, MAILS)) + len(MAILS[0]) + len(MAILS[2])
     assert found.mailboxes == (
@@ -86,15 +87,15 @@ def test_names_are_those_of_mail_that_is_there_and_seen(world: World) -> None:
     with world.engine.connect() as connection:
         assert [one.text for one in complete(connection, EVERYTHING, "in:i")] == ["in:INBOX "]
         assert complete(connection, EVERYTHING, "in:s") == []
-        assert complete(connection, Scope(second), "in:i") == []
+        assert complete(connection, MailScope(second), "in:i") == []
         assert suggest(connection, EVERYTHING, "ann") == [Suggestion("address", "ann@a.example", "Ann")]
-        assert suggest(connection, Scope(second), "ann") == []
+        assert suggest(connection, MailScope(second), "ann") == []
 
 
 def test_labels_are_suggested(world: World) -> None:
     fill(world)
     with world.engine.connect() as connection:
         found = [one.text for one in complete(connection, EVERYTHING, "label:LATER")]
-        assert complete(connection, Scope(frozenset({SECOND})), "label:l") == []
+        assert complete(connection, MailScope(frozenset({SECOND})), "label:l") == []
     assert found == ["label:Later ", 'label:"later too" ']
     assert DatabaseNames(world.engine).labels("later", None, 10) == ["Later"]

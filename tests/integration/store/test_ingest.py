@@ -12,14 +12,14 @@ from threading import Thread
 import pytest
 from sqlalchemy import event, text
 
+from archiver.db.tables import message_uuid, uuid7
 from archiver.errors import UsageError
-from archiver.models import message_uuid, uuid7
-from archiver.services.ingest import BatchResult, Fence, TakenOver
-from archiver.services.provider_keys import fit_key
 from archiver.store.errors import StoreUnavailable
+from archiver.sync.ingest.provider_keys import fit_key
+from archiver.sync.ingest.store_batch import BatchResult, Fence, TakenOver
 from connectors.base import Batch, ChangeKind, CopyChange, FailedMessage, RawMessage, Skipped
 from tests.integration.store.conftest import MAILBOX, SECOND, SOURCE, World
-from tests.store_world import Failing, mail
+from tests.support.store_world import Failing, mail
 
 
 def batch_of(*messages: bytes, start: int = 0, **fields: object) -> Batch:

@@ -5,24 +5,26 @@ from pathlib import Path
 
 import pytest
 
-from archiver.services.found_mail import FOUND_MAILBOX
-from archiver.services.rebuild import rebuild
-from archiver.services.replay import Replayed
-from archiver.services.verify import verify
-from archiver.store.frames import HEADER_BYTES, Kind
-from archiver.store.pack import Found, walk
+from archiver.maintenance.found_mail import FOUND_MAILBOX
+from archiver.maintenance.rebuild import rebuild
+from archiver.maintenance.replay import Replayed
+from archiver.maintenance.verify import verify
+from archiver.store.frames import HEADER_BYTES, FrameKind
+from archiver.store.pack import FrameHeader, walk
 from tests.integration.store.conftest import World
 from tests.integration.store.test_care import fill, read_all
 
 MakeWorld = Callable[..., World]
 
 
-def frames_of(world: World, kind: Kind) -> list[tuple[Path, Found]]:
+def frames_of(world: World, kind: FrameKind) -> list[tuple[Path, FrameHeader]]:
     found = []
     for pack_id in world.archive.backend.packs():
         pack = world.archive.backend.open(pack_id)
         items = walk(pack.read_at, pack.size, pack.name)
-        found += [(world.folder / pack.name, item) for item in items if isinstance(item, Found) and item.header.kind == kind]
+        found += [
+            (world.folder / pack.name, item) for item in items if isinstance(item, FrameHeader) and item.header.kind == kind
+        ]
     return found
 
 
@@ -49,7 +51,11 @@ def test_any_one_damaged_journal_frame_costs_no_copy(world: World, new_world: Ma
     expected = world.content()
     world.close()
     world.open()
-    spots = [item for kind in (Kind.OCCURRENCE, Kind.COPY_CHANGE, Kind.TOMBSTONE_CONFIRMED) for item in frames_of(world, kind)]
+    spots = [
+        item
+        for kind in (FrameKind.OCCURRENCE, FrameKind.COPY_CHANGE, FrameKind.TOMBSTONE_CONFIRMED)
+        for item in frames_of(world, kind)
+    ]
     assert len(spots) >= 10 + 4
     for path, frame in spots:
         flip(path, frame.offset + inside)
@@ -67,7 +73,7 @@ def test_messages_whose_journal_is_lost_are_kept_as_found(world: World, new_worl
     messages = world.value("SELECT count(*) FROM messages")
     world.close()
     world.open()
-    first, second = frames_of(world, Kind.OCCURRENCE)[:2]
+    first, second = frames_of(world, FrameKind.OCCURRENCE)[:2]
     for path, frame in (first, second):
         flip(path, frame.offset + HEADER_BYTES + 20)
     report = verify(world.engine, world.archive)
@@ -81,14 +87,14 @@ def test_messages_whose_journal_is_lost_are_kept_as_found(world: World, new_worl
     lost = world.value("SELECT count(*) FROM message_copies WHERE deleted_at IS NULL") - rebuilt.value(
         "SELECT count(*) FROM message_copies WHERE deleted_at IS NULL AND mailbox_id <> :m", m=FOUND_MAILBOX
     )
-    assert told == [f"{lost} copies are in no readable journal frame: a rebuild would not know in which mailbox they were"]
+    assert told == [f"{lost} copies in no readable journal frame: a rebuild would not know in which mailbox they were"]
 
 
 def test_one_damaged_frame_is_a_problem_that_costs_no_copy(world: World) -> None:
     fill(world)
     world.close()
     world.open()
-    path, frame = frames_of(world, Kind.OCCURRENCE)[0]
+    path, frame = frames_of(world, FrameKind.OCCURRENCE)[0]
     flip(path, frame.offset + HEADER_BYTES + 20)
     (problem,) = verify(world.engine, world.archive).problems
     assert (problem.offset, problem.what) == (frame.offset, "the payload's checksum is wrong")
@@ -99,7 +105,7 @@ def test_the_torn_end_of_a_pack_is_no_damage(world: World, new_world: MakeWorld)
     expected = world.content()
     world.close()
     world.open()
-    path, last = frames_of(world, Kind.TOMBSTONE_CONFIRMED)[-1]
+    path, last = frames_of(world, FrameKind.TOMBSTONE_CONFIRMED)[-1]
     with path.open("ab") as file:  # a batch whose first frames were written, and the last one in part
         whole = path.read_bytes()
         file.write(whole[last.offset : last.end - 5])
@@ -112,7 +118,7 @@ def test_a_batch_that_was_written_in_part_is_not_called_lost(world: World, new_w
     fill(world)
     world.close()
     world.open()
-    (path, first), (_, second) = frames_of(world, Kind.OCCURRENCE)[-2:]
+    (path, first), (_, second) = frames_of(world, FrameKind.OCCURRENCE)[-2:]
     size = path.stat().st_size
     with path.open("r+b") as file:
         file.truncate(second.offset - 10)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from archiver.services.provider_keys import VERSION_MARK, FittedKeys
 from archiver.sync import ledger
+from archiver.sync.ingest.provider_keys import VERSION_MARK, FittedKeys
 from connectors.base import Batch, ChangeKind, CopyChange, RawMessage
 from tests.integration.store.conftest import MAILBOX, World
-from tests.store_world import mail
+from tests.support.store_world import mail
 
 
 @pytest.mark.parametrize("few", [10_000, 1], ids=["as a parameter", "in a table"])
@@ -29,7 +29,7 @@ def test_what_is_not_listed_is_gone_and_what_is_listed_again_is_back(
     assert list(found.gone) == ["INBOX␟7␟3", "INBOX␟7␟5"]
     assert list(found.back) == ["INBOX␟7␟4"]
     with world.engine.begin() as connection:
-        ledger.record_listings(connection, MAILBOX, [ledger.Listing("INBOX", listed)])
+        ledger.record_listings(connection, MAILBOX, [ledger.LedgerListing("INBOX", listed)])
     with world.engine.begin() as connection:
         assert ledger.gap(connection, MAILBOX) == ["INBOX␟7␟9"]
     assert world.value("SELECT listed FROM folder_listings") == 5

@@ -9,8 +9,8 @@ import psycopg
 import pytest
 from sqlalchemy import Connection, event, text
 
-from archiver.services import batch_sql as sql
 from archiver.sync import ledger
+from archiver.sync.ingest import statements as sql
 from tests.integration.store.conftest import MAILBOX, SECOND, World
 
 HELD = 3_000
@@ -54,7 +54,7 @@ def test_a_listing_is_compared_in_one_pass(connection: Connection, monkeypatch: 
     listed = [f"INBOX␟1␟{number}" for number in range(1, 2 * HELD)]
     ledger.differences(connection, SECOND, "INBOX", listed, "#")
     connection.execute(text("DROP TABLE IF EXISTS listed_keys"))
-    ledger.record_listings(connection, SECOND, [ledger.Listing("INBOX", listed)])
+    ledger.record_listings(connection, SECOND, [ledger.LedgerListing("INBOX", listed)])
     assert len(ledger.gap(connection, SECOND)) == HELD - 1
     assert len(looked_at) == 4
     assert max(looked_at) < 6 * HELD

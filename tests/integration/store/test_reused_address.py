@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from archiver.services.rebuild import rebuild
-from archiver.services.snapshot import save_config
+from archiver.maintenance.rebuild import rebuild
+from archiver.maintenance.snapshot import save_config
 from archiver.sync import mailboxes
 from archiver.sync.mailboxes import ListedMailbox
 from connectors.base import Batch, RawMessage

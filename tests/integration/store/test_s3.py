@@ -15,21 +15,21 @@ import pytest
 from botocore.exceptions import ClientError
 from pydantic import SecretStr
 
-from archiver.services.compact import compact
-from archiver.services.ingest import Ingest
-from archiver.services.places import DatabasePlaces
-from archiver.services.rebuild import rebuild
-from archiver.services.verify import verify
+from archiver.maintenance.compact import compact
+from archiver.maintenance.rebuild import rebuild
+from archiver.maintenance.verify import verify
 from archiver.store.archive import Archive
 from archiver.store.cache import BlockCache
 from archiver.store.dictionaries import Trainer
 from archiver.store.errors import LostPack, StoreUnavailable
 from archiver.store.keys import PackKeys
+from archiver.store.open import DatabasePlaces
 from archiver.store.s3 import Bucket, S3Packs
+from archiver.sync.ingest.store_batch import Ingest
 from connectors.base import Batch, RawMessage
 from tests.integration.store.conftest import SECOND, World
-from tests.store_world import mail
-from tests.tcp_proxy import proxy
+from tests.support.store_world import mail
+from tests.support.tcp_proxy import proxy
 
 ACCESS, SECRET = "AKIAARCHIVE00001", "secretsecretsecret1234"
 
@@ -138,7 +138,7 @@ def test_a_bucket_that_does_not_answer_fails_the_batch_as_a_whole(world: World, 
     keys, trainer = PackKeys(world.keyring), Trainer()
     backend = S3Packs(nobody, keys, trainer, tmp_path / "scratch", BlockCache(tmp_path / "cache", 1 << 20), retry_seconds=1)
     ingest = Ingest(world.engine, Archive(backend, keys, trainer, DatabasePlaces(world.engine)))
-    with pytest.raises(StoreUnavailable, match="does not take"):
+    with pytest.raises(StoreUnavailable, match="can't store"):
         ingest.store_batch(world.origin(), Batch((RawMessage("1", mail(1)),)))
     assert world.rows("SELECT 1 FROM messages") == []
     assert not any((tmp_path / "scratch").iterdir())

@@ -9,18 +9,18 @@ from uuid import UUID
 
 import pytest
 
+from archiver.db.tables import message_uuid
 from archiver.errors import ArchiverError
-from archiver.models import message_uuid
-from archiver.services.backup import backup
-from archiver.services.catch_up import catch_up
-from archiver.services.compact import compact
-from archiver.services.delete import delete_message
-from archiver.services.dump import load_dump
-from archiver.services.rebuild import rebuild
-from archiver.services.restore import Backup, restore_packs, take_in
-from archiver.services.verify import verify
+from archiver.maintenance.backup import backup
+from archiver.maintenance.catch_up import catch_up
+from archiver.maintenance.compact import compact
+from archiver.maintenance.dump import load_dump
+from archiver.maintenance.rebuild import rebuild
+from archiver.maintenance.restore import Backup, adopt_newer, restore_packs
+from archiver.maintenance.verify import verify
+from archiver.retention.delete import delete_message
 from archiver.store.files import OsFiles
-from archiver.store.frames import Kind
+from archiver.store.frames import FrameKind
 from connectors.base import Batch, RawMessage
 from tests.integration.store.conftest import SECOND, World
 from tests.integration.store.test_backup import compact_all, url_of
@@ -93,7 +93,7 @@ def test_an_older_dump_then_compaction_and_backup_lose_nothing(
     restore_packs(Backup.open(tmp_path / "backup"), restored.archive)
     load_dump(Backup.open(tmp_path / "backup").dump, url_of(restored), restored.archive.keys)
     restored.engine.dispose()
-    take_in(restored.engine, restored.archive)
+    adopt_newer(restored.engine, restored.archive)
     assert mail_of(restored) == expected
     assert read_all(restored) == len(expected["messages"])  # type: ignore[arg-type]
 
@@ -161,7 +161,7 @@ def test_a_batch_that_was_rolled_back_is_taken_in_at_the_start(world: World) -> 
     said: list[str] = []
     catch_up(world.engine, world.archive, said.append)
     assert not any("older than the packs" in sentence for sentence in said)
-    assert said[-1] == "taken in: 1 message(s), 1 copies, 0 deletion(s)"
+    assert said[-1] == "added 1 message, 1 copy and 0 deletions from the packs"
     assert read_all(world) == 2
     assert verify(world.engine, world.archive, full=True).problems == []
 
@@ -232,7 +232,7 @@ def test_a_deletion_that_the_database_does_not_know_is_a_problem(
     delete_message(world.engine, world.archive, id_of(20), "asked for")
     older = roll_back(world, tmp_path / "early", new_world)
     report = verify(older.engine, older.archive, full=full)
-    assert ["does not know what follows" in problem.what for problem in report.problems] == [True]
+    assert ["does not know the frames from here on" in problem.what for problem in report.problems] == [True]
     catch_up(older.engine, older.archive, lambda _: None)
     assert verify(older.engine, older.archive, full=full).problems == []
     assert older.rows("SELECT 1 FROM messages WHERE id = :id", id=id_of(20)) == []
@@ -330,4 +330,4 @@ def test_every_pack_of_the_archive_is_known_after_compaction(world: World) -> No
     known = {row.id for row in world.rows("SELECT id FROM packs WHERE removed_at IS NULL")}
     assert {UUID(path.stem) for path in world.folder.glob("*.pack")} == known
     kinds = {row.kind for row in world.rows("SELECT DISTINCT kind FROM objects")}
-    assert Kind.MESSAGE.label in kinds
+    assert FrameKind.MESSAGE.label in kinds

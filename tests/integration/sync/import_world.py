@@ -10,19 +10,20 @@ from uuid import UUID
 
 from sqlalchemy import Engine, text
 
+from archiver.access import users
+from archiver.access.principal import LOCAL_OPERATOR, ROLE_RIGHTS, Principal
 from archiver.config import Settings, load_settings
-from archiver.models.states import Role
-from archiver.queue.jobs import Envelope
+from archiver.db.states import UserRole
+from archiver.queue.jobs import JobEnvelope
 from archiver.secrets import create_missing_keys, credentials_keyring
-from archiver.services import imports, upload_imports, uploads, users
-from archiver.services.imports import Import
-from archiver.services.ingest import Ingest
-from archiver.services.places import open_archive
-from archiver.services.principal import LOCAL_OPERATOR, ROLE_RIGHTS, Principal
-from archiver.services.uploads import Upload
-from tests import mailfiles
+from archiver.sources import imports, upload_imports, uploads
+from archiver.sources.imports import Import
+from archiver.sources.uploads import Upload
+from archiver.store.open import open_archive
+from archiver.sync.ingest.store_batch import Ingest
+from tests.support import mailfiles
+from workers.context import WorkerContext
 from workers.processors import PROCESSORS
-from workers.work import Work
 
 ANN = "ann@example.org"
 
@@ -39,9 +40,9 @@ class ImportWorld:
         self.settings: Settings = load_settings({**variables, **self.variables}, Path("none"))
         create_missing_keys(self.settings)
         archive = open_archive(self.settings, self.engine)
-        self.work = Work(self.settings, self.engine, Ingest(self.engine, archive), credentials_keyring(self.settings))
+        self.work = WorkerContext(self.settings, self.engine, Ingest(self.engine, archive), credentials_keyring(self.settings))
         with self.engine.begin() as connection:
-            admin = users.add(connection, LOCAL_OPERATOR, "admin@example.org", role=Role.ADMINISTRATOR, password=None)
+            admin = users.add(connection, LOCAL_OPERATOR, "admin@example.org", role=UserRole.ADMINISTRATOR, password=None)
         self.admin = Principal(admin.email, admin.role, ROLE_RIGHTS[admin.role], admin.id)
 
     # --- what people do
@@ -55,7 +56,7 @@ class ImportWorld:
     def uploaded(self, name: str, data: bytes) -> Upload:
         with self.engine.begin() as connection:
             upload = uploads.begin(connection, self.settings, self.admin, name, len(data), None)
-        with uploads.appending(self.settings, upload, 0) as file:
+        with uploads.open_for_append(self.settings, upload, 0) as file:
             uploads.add_piece(self.settings, file, upload, data)
         return uploads.complete(self.engine, self.settings, self.admin, upload.id)
 
@@ -77,7 +78,7 @@ class ImportWorld:
     def run(self, row_id: UUID) -> None:
         (row,) = self.rows("SELECT job, payload FROM outbox WHERE id = :id", id=row_id)
         encoded = {"v": 1, "id": str(row_id), "correlation_id": "", "causation_id": None, "at": "2026-01-01T00:00:00+00:00"}
-        envelope = Envelope.decode(row.job, {**encoded, "data": row.payload["data"]})
+        envelope = JobEnvelope.decode(row.job, {**encoded, "data": row.payload["data"]})
         PROCESSORS[row.job](envelope.job, self.work, envelope)
 
     def drain(self, until: Callable[[], bool] = lambda: False) -> None:

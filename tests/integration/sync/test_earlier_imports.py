@@ -8,12 +8,14 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine, text
 
-from archiver.models.ids import uuid7
-from archiver.services import source_rows, sources, uploads
-from archiver.sync import imports as turns
+from archiver.db.ids import uuid7
+from archiver.sources import rows as source_rows
+from archiver.sources import service as sources
+from archiver.sources import uploads
+from archiver.sync import import_queue as turns
 from migrations.versions import m0009_imports
-from tests import mailfiles
 from tests.integration.sync.import_world import ANN, ImportWorld
+from tests.support import mailfiles
 
 
 @pytest.fixture
@@ -109,7 +111,7 @@ def test_what_the_upgrade_makes_of_an_import(
         with world.engine.begin() as connection:
             sources.resume(connection, source_rows.find(connection, f"import:{ANN}"))
     with world.engine.begin() as connection:
-        turns.start_forgotten(connection)  # as the next tick does
+        turns.start_orphaned(connection)  # as the next tick does
     world.drain()
     assert world.one("SELECT outcome FROM imports") == (expected[0] or "success")
 

@@ -13,16 +13,20 @@ import pytest
 from sqlalchemy import Engine, event
 from sqlalchemy.exc import DBAPIError, NoResultFound
 
+from archiver.db.states import SourceStatus
 from archiver.errors import Conflict, UsageError
-from archiver.models.states import SourceStatus
-from archiver.queue.jobs import Envelope, InitialImport, QueueName
+from archiver.queue.jobs import InitialImport, JobEnvelope, QueueName
 from archiver.queue.queues import FailedJob
-from archiver.services import dead_letters, imports, source_rows, sources, upload_imports
-from archiver.services.imports import Import
-from archiver.sync import tick
+from archiver.retention.delete import delete_message
+from archiver.sources import dead_letters, imports, upload_imports
+from archiver.sources import rows as source_rows
+from archiver.sources import service as sources
+from archiver.sources.imports import Import
+from archiver.store.open import open_archive
+from archiver.sync import scheduler
 from archiver.sync.failures import settle_failed
-from tests import mailfiles
 from tests.integration.sync.import_world import ANN, ImportWorld
+from tests.support import mailfiles
 
 
 @pytest.fixture
@@ -107,6 +111,26 @@ def test_a_repeated_import_finds_everything_known(world: ImportWorld) -> None:
             assert run is not None
             assert imports.report(connection, item, run).known == expected
     assert world.copies == 3
+
+
+def test_what_was_deleted_here_is_counted_as_such_also_under_its_old_key(world: ImportWorld) -> None:
+    path = world.file("a.mbox", 1, 2, 3)
+    world.begin(path)
+    world.drain()
+    gone = world.one("SELECT message_id FROM message_copies ORDER BY provider_key LIMIT 1")
+    archive = open_archive(world.settings, world.engine)
+    delete_message(world.engine, archive, gone, "asked for")
+    archive.close()
+    for file in (path, mailfiles.put(world.place / "b.mbox", path.read_bytes())):
+        item = world.begin(file)
+        world.drain()
+        with world.engine.connect() as connection:
+            run = imports.ended_run(connection, item.id)
+            assert run is not None
+            told = imports.report(connection, item, run)
+        assert dict(told.left_out) == {"deleted from the archive": 1}, file.name
+        assert (run.outcome, run.archived + told.known, run.deleted_here) == ("success", 2, 1)
+    assert world.one("SELECT count(*) FROM messages WHERE id = :id", id=gone) == 0
 
 
 def test_imports_that_begin_while_others_end_are_all_read(world: ImportWorld) -> None:
@@ -201,7 +225,7 @@ def _drain_and_die(world: ImportWorld, at: int) -> bool:
 def test_a_job_that_was_given_up_ends_its_import_and_the_next_one_begins(world: ImportWorld) -> None:
     first, second = world.begin(world.file("a.mbox", 1)), world.begin(world.file("b.mbox", 2))
     ((row_id, _),) = world.open_jobs()
-    encoded = Envelope.of(InitialImport(first.source_id, str(first.id)), str(row_id)).encode()
+    encoded = JobEnvelope.of(InitialImport(first.source_id, str(first.id)), str(row_id)).encode()
     with world.engine.begin() as connection:
         settle_failed(connection, FailedJob(QueueName.INGESTION, str(row_id), "initial-import", encoded, "it broke", 5))
     assert (world.load(first).outcome, world.load(first).message) == ("failed", "it broke")
@@ -225,17 +249,17 @@ def test_a_file_import_is_never_started_again_by_the_clock(world: ImportWorld, h
         world.act("DELETE FROM outbox")
         world.act("UPDATE sync_sessions SET last_activity_at = now() - interval '1 day'")
         with world.engine.begin() as connection:
-            tick.end_stale(connection, [one.id for one in tick.idle_sessions(connection, 30)], 30)
+            scheduler.end_stale(connection, [one.id for one in scheduler.idle_sessions(connection, 30)], 30)
     else:
         _claim_only(world, item)
-        encoded = Envelope.of(InitialImport(item.source_id, str(item.id)), str(row_id)).encode()
+        encoded = JobEnvelope.of(InitialImport(item.source_id, str(item.id)), str(row_id)).encode()
         with world.engine.begin() as connection:
             settle_failed(connection, FailedJob(QueueName.INGESTION, str(row_id), "initial-import", encoded, "it broke", 5))
     assert world.load(item).outcome == ("stale" if how == "stale" else "failed")
     source = load_source(world, item)
     assert (source.status, source.next_due_at) == (SourceStatus.ERROR, None)
     with world.engine.begin() as connection:
-        assert tick.start_due(connection) == []
+        assert scheduler.start_due(connection) == []
     world.drain()
     assert (world.load(waits).outcome, world.load(item).outcome == "success") == ("success", False)
 
@@ -294,14 +318,14 @@ def test_sync_now_reads_again_what_did_not_succeed(world: ImportWorld) -> None:
     world.drain()
     assert world.copies == 2
     assert [one.outcome for one in world.listed()] == ["success", "success", "failed"]
-    with pytest.raises(UsageError, match="reads files once"):
+    with pytest.raises(UsageError, match="is an import source"):
         sources.edit(world.engine, world.work.keyring, None, load_source(world, failed), {}, {})  # type: ignore[arg-type]
 
 
 def test_what_was_uploaded_and_is_in_cannot_be_read_again(world: ImportWorld) -> None:
     item = world.begin_upload(world.uploaded("mail.mbox", mailfiles.mbox([mailfiles.message(1)])))
     world.drain()
-    with pytest.raises(UsageError, match="nothing left to read again"), world.engine.begin() as connection:
+    with pytest.raises(UsageError, match="no import is left to repeat"), world.engine.begin() as connection:
         sources.sync_now(connection, load_source(world, item))
 
 
@@ -309,7 +333,7 @@ def test_a_waiting_import_can_be_cancelled_and_one_under_way_cannot(world: Impor
     first, second = world.begin(world.file("a.mbox", 1)), world.begin(world.file("b.mbox", 2))
     world.run(world.open_jobs()[0][0])
     world.discard(second)
-    with pytest.raises(Conflict, match="under way"):
+    with pytest.raises(Conflict, match="is running"):
         world.discard(first)
     world.drain()
     assert [world.load(one).outcome for one in (first, second)] == ["success", "cancelled"]

@@ -7,14 +7,16 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine, text
 
-from archiver.models import uuid7
-from archiver.models.states import Role, RunOutcome
-from archiver.services import access, grants, runs, source_view, users
-from archiver.services.access import EVERYTHING, Scope
-from archiver.services.grants import Target
-from archiver.services.principal import LOCAL_OPERATOR, Principal
+from archiver.access import grants, scope, users
+from archiver.access.grants import GrantTarget
+from archiver.access.principal import LOCAL_OPERATOR, Principal
+from archiver.access.scope import EVERYTHING, MailScope
+from archiver.db.states import RunOutcome, UserRole
+from archiver.db.tables import uuid7
+from archiver.sources import runs
+from archiver.sources import view as source_view
 from archiver.sync import cycle, listings, mailboxes, sessions
-from archiver.sync.sessions import ListedMailbox, SessionRow
+from archiver.sync.sessions import ListedMailbox, SyncSession
 from tests.integration.sync.test_sessions import add_source, announced, begin, rows
 
 Box = tuple[str, str | None]
@@ -30,7 +32,7 @@ def cycle_over(engine: Engine, source_id: UUID, *boxes: Box, is_whole: bool = Tr
     return end_all(engine, source_id, session)
 
 
-def end_all(engine: Engine, source_id: UUID, session: SessionRow) -> RunOutcome:
+def end_all(engine: Engine, source_id: UUID, session: SyncSession) -> RunOutcome:
     for row_id, job in announced(engine):  # type: ignore[misc]
         held = begin(engine, row_id, job)
         assert held is not None
@@ -99,7 +101,7 @@ def test_a_cycle_over_some_mailboxes_says_nothing_about_the_others(engine: Engin
     cycle_over(engine, source_id, ("a@example.org", None), is_whole=False)
     assert rows(engine, "SELECT 1 FROM mailboxes WHERE gone_at IS NOT NULL") == []
     with engine.connect() as connection:
-        assert listings.last_of(connection, source_id).mailboxes == 2, "the last full listing"
+        assert listings.load_last(connection, source_id).mailboxes == 2, "the last full listing"
 
 
 def test_a_mailbox_that_is_gone_is_not_synced_because_of_old_news(engine: Engine) -> None:
@@ -108,7 +110,7 @@ def test_a_mailbox_that_is_gone_is_not_synced_because_of_old_news(engine: Engine
     ids = [mailbox_id(engine, "a@example.org"), mailbox_id(engine, "b@example.org")]
     cycle_over(engine, source_id, ("a@example.org", None))
     with engine.connect() as connection:
-        assert [box.address for box in mailboxes.listed_again(connection, source_id, ids)] == ["a@example.org"]
+        assert [box.address for box in mailboxes.load_listed(connection, source_id, ids)] == ["a@example.org"]
 
 
 def test_an_empty_listing_after_a_full_one_is_doubted(engine: Engine) -> None:
@@ -118,7 +120,7 @@ def test_an_empty_listing_after_a_full_one_is_doubted(engine: Engine) -> None:
         assert cycle_over(engine, source_id) is RunOutcome.INCOMPLETE
     assert rows(engine, "SELECT 1 FROM mailboxes WHERE gone_at IS NOT NULL") == []
     ((message,),) = rows(engine, "SELECT status_message FROM ingestion_sources")
-    assert "no mailbox at all" in message
+    assert "listed no mailboxes" in message
     assert cycle_over(engine, add_source(engine, "another")) is RunOutcome.SUCCESS, "it never had one"
 
 
@@ -154,9 +156,9 @@ def _user(engine: Engine, email: str, *, verified: bool = False) -> users.User:
         return users.find(connection, email)
 
 
-def _scope(engine: Engine, user: users.User) -> Scope:
+def _scope(engine: Engine, user: users.User) -> MailScope:
     with engine.connect() as connection:
-        return access.scope_of(connection, Principal(user.email, Role.USER, frozenset(), user.id))
+        return scope.scope_of(connection, Principal(user.email, UserRole.USER, frozenset(), user.id))
 
 
 def test_a_reused_address_inherits_no_readers(engine: Engine) -> None:
@@ -166,9 +168,9 @@ def test_a_reused_address_inherits_no_readers(engine: Engine) -> None:
     owner, by_id = _user(engine, "alice@example.org", verified=True), _user(engine, "by-id@example.org")
     by_address, by_pattern = _user(engine, "by-address@example.org"), _user(engine, "by-pattern@example.org")
     with engine.begin() as connection:
-        grants.add(connection, LOCAL_OPERATOR, by_id, Target(mailbox_id=old))
-        grants.add(connection, LOCAL_OPERATOR, by_address, Target(address_pattern="alice@example.org"))
-        grants.add(connection, LOCAL_OPERATOR, by_pattern, Target(address_pattern="*@example.org"))
+        grants.add(connection, LOCAL_OPERATOR, by_id, GrantTarget(mailbox_id=old))
+        grants.add(connection, LOCAL_OPERATOR, by_address, GrantTarget(address_pattern="alice@example.org"))
+        grants.add(connection, LOCAL_OPERATOR, by_pattern, GrantTarget(address_pattern="*@example.org"))
     assert all(_scope(engine, user).mailboxes == {old} for user in (owner, by_id, by_address, by_pattern))
 
     cycle_over(engine, source_id, ("alice@example.org", "2"))
@@ -180,7 +182,7 @@ def test_a_reused_address_inherits_no_readers(engine: Engine) -> None:
 
     later = _user(engine, "later@example.org")
     with engine.begin() as connection:
-        grants.add(connection, LOCAL_OPERATOR, later, Target(address_pattern="alice@example.org"))
+        grants.add(connection, LOCAL_OPERATOR, later, GrantTarget(address_pattern="alice@example.org"))
         connection.execute(text("UPDATE users SET address_verified_at = now() WHERE id = :id"), {"id": owner.id})
     assert _scope(engine, later).mailboxes == {new}
     assert _scope(engine, owner).mailboxes == {new}
@@ -198,7 +200,7 @@ def test_the_state_of_a_source_is_its_last_listing_and_not_its_mailboxes(engine:
     ((state,),) = rows(engine, "SELECT sync_state FROM ingestion_sources")
     assert set(state) == {"cursor", "last_listing"}, "merged, and no state of a mailbox in it"
     with engine.connect() as connection:
-        last = listings.last_of(connection, source_id)
+        last = listings.load_last(connection, source_id)
     assert (last.mailboxes, last.new, last.left_out) == (3, 3, {"mailboxes_out": 2})
 
 
@@ -224,5 +226,5 @@ def test_a_mailbox_that_waits_is_counted_as_listed(engine: Engine) -> None:
         )
     assert cycle_over(engine, source_id, *boxes) is RunOutcome.INCOMPLETE
     with engine.connect() as connection:
-        last = listings.last_of(connection, source_id)
+        last = listings.load_last(connection, source_id)
     assert (last.mailboxes, last_run(engine, source_id).mailboxes) == (3, 2)

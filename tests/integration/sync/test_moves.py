@@ -9,12 +9,14 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Connection, Engine, text
 
+from archiver.db.states import MailboxRunState, RunOutcome, SessionState, SourceStatus
 from archiver.errors import UsageError
-from archiver.models.states import MailboxRunState, RunOutcome, SessionState, SourceStatus
-from archiver.services import source_rows, sources
-from archiver.services.source_rows import Source
-from archiver.sync import cycle, sessions, tick
-from archiver.sync.moves import (
+from archiver.sources import rows as source_rows
+from archiver.sources import service as sources
+from archiver.sources.rows import Source
+from archiver.sync import cycle, scheduler, sessions
+from archiver.sync.sessions import ListedMailbox, Slice
+from archiver.sync.transitions import (
     CYCLE_BEGINS,
     CYCLE_ENDS,
     MAILBOX_BEGINS,
@@ -28,7 +30,6 @@ from archiver.sync.moves import (
     SOURCE_RESUMED,
     Moves,
 )
-from archiver.sync.sessions import ListedMailbox, Slice
 from tests.integration.sync.test_sessions import add_source, announced, publish, rows
 
 SOON = datetime.now(UTC) + timedelta(hours=1)
@@ -63,7 +64,7 @@ SOURCE_OPERATIONS: dict[str, OnSource] = {
     "an import ends well": (lambda c, s: _finish(c, s, frozenset({"fake"})), CYCLE_ENDS, SourceStatus.IMPORTED),
     "a cycle fails": (lambda c, s: _end(c, s, RunOutcome.FAILED), CYCLE_ENDS, SourceStatus.ERROR),
     "a cycle is stale": (lambda c, s: _end(c, s, RunOutcome.STALE), CYCLE_ENDS, SourceStatus.ERROR),
-    "credentials are refused": (lambda c, s: tick.source_is_broken(c, s.id, "no"), SOURCE_BREAKS, SourceStatus.ERROR),
+    "credentials are refused": (lambda c, s: scheduler.mark_source_broken(c, s.id, "no"), SOURCE_BREAKS, SourceStatus.ERROR),
     "pause": (lambda c, s: _refused(lambda: sources.pause(c, s)), SOURCE_PAUSED, SourceStatus.PAUSED),
     "resume": (lambda c, s: _refused(lambda: sources.resume(c, s)), SOURCE_RESUMED, SourceStatus.PENDING),
 }  # fmt: skip
@@ -85,14 +86,14 @@ def test_a_source_moves_as_its_tables_say(engine: Engine, name: str) -> None:
 def test_a_paused_source_stays_paused_and_keeps_its_message(engine: Engine) -> None:
     source_id = add_source(engine, status="paused", status_message="as it was")
     with engine.begin() as connection:
-        tick.source_is_broken(connection, source_id, "the server refuses the credentials")
+        scheduler.mark_source_broken(connection, source_id, "the server rejected the credentials")
     assert rows(engine, "SELECT status, status_message FROM ingestion_sources") == [("paused", "as it was")]
 
 
 MAILBOX_OPERATIONS: dict[str, OnMailbox] = {
     "a slice begins": (lambda c, h, _: sessions.begin_slice(c, h.session_id, h.mailbox_id, h.row_id), MAILBOX_BEGINS, RUNNING),
-    "given back": (lambda c, h, s: sessions.give_back(c, h, s), MAILBOX_GIVEN_BACK, QUEUED),
-    "put off": (lambda c, h, _: sessions.put_off(c, h, SOON), MAILBOX_GIVEN_BACK, QUEUED),
+    "given back": (lambda c, h, s: sessions.requeue(c, h, s), MAILBOX_GIVEN_BACK, QUEUED),
+    "put off": (lambda c, h, _: sessions.defer(c, h, SOON), MAILBOX_GIVEN_BACK, QUEUED),
     "done": (lambda c, h, s: sessions.end_mailbox(c, h, s), MAILBOX_ENDS, DONE),
     "failed": (lambda c, h, s: sessions.end_mailbox(c, h, s, error="no"), MAILBOX_ENDS, FAILED),
     "given up": (lambda c, h, s: sessions.fail_mailbox(c, h.session_id, h.mailbox_id, s, "no"), MAILBOX_GIVEN_UP, FAILED),

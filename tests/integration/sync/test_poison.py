@@ -12,13 +12,13 @@ from sqlalchemy import Engine, text
 
 from archiver.errors import NotReady
 from archiver.queue.completion import wait_for_job
-from archiver.queue.jobs import ContinuousSync, Envelope, Ping, QueueName, ReconcileIndex
+from archiver.queue.jobs import ContinuousSync, JobEnvelope, Ping, QueueName, ReconcileIndex
 from archiver.queue.queues import FailedJob, JobQueues
-from archiver.stack.folder import DataFolder
-from archiver.stack.valkey import EmbeddedValkey
+from archiver.supervisor.folder import DataFolder
+from archiver.supervisor.valkey import EmbeddedValkey
 from archiver.sync import ledger, outbox, sessions
 from archiver.sync.failures import settle_failed
-from archiver.sync.ledger import Listing
+from archiver.sync.ledger import LedgerListing
 from archiver.sync.relay import Relay
 from archiver.sync.sessions import ListedMailbox
 from tests.integration.sync.test_sessions import add_source, announced, begin, publish, rows
@@ -47,7 +47,7 @@ def test_a_job_may_fail_with_any_reason_and_any_data(engine: Engine) -> None:
     source_id = add_source(engine)
     with engine.begin() as connection:
         row_id = outbox.announce(connection, ContinuousSync(source_id), source_id=source_id)
-    data = {**Envelope.of(ContinuousSync(source_id), str(row_id)).encode(), NASTY: NASTY}
+    data = {**JobEnvelope.of(ContinuousSync(source_id), str(row_id)).encode(), NASTY: NASTY}
     with engine.begin() as connection:
         settle_failed(connection, FailedJob(QueueName.INGESTION, str(row_id), "continuous-sync", data, NASTY, 5))
     ((reason, payload),) = rows(engine, "SELECT reason, payload FROM dead_letters")
@@ -73,7 +73,7 @@ def test_a_folder_may_have_any_name(engine: Engine) -> None:
     publish(engine, add_source(engine), 1)
     ((mailbox_id,),) = rows(engine, "SELECT id FROM mailboxes")
     with engine.begin() as connection:
-        ledger.record_listings(connection, mailbox_id, [Listing(NASTY, ["1", "2"])])
+        ledger.record_listings(connection, mailbox_id, [LedgerListing(NASTY, ["1", "2"])])
         ledger.record_skipped(connection, mailbox_id, [("1", NASTY, NASTY)])
         assert ledger.gap(connection, mailbox_id) == ["2"]
     assert rows(engine, "SELECT DISTINCT folder FROM unaccounted_keys") == [(NICE,)]
@@ -115,7 +115,7 @@ def test_one_job_that_cannot_be_settled_keeps_the_relay_from_no_other(engine: En
 
     async def care() -> list[str]:
         async with JobQueues(url) as queues:
-            await Relay(engine, "", url, 1, 10)._care_once(queues)
+            await Relay(engine, "", url, 1, 10)._maintain_once(queues)
             return [failed.id for failed in await queues.failed(QueueName.INGESTION)]
 
     assert asyncio.run(care()) == ["job-1"]

@@ -11,14 +11,15 @@ import pytest
 from sqlalchemy import Engine, text
 from sqlalchemy.exc import IntegrityError
 
-from archiver.models import uuid7
-from archiver.models.states import RunOutcome
-from archiver.queue.jobs import ContinuousSync, Envelope, ProcessMailbox, QueueName
+from archiver.db.states import RunOutcome
+from archiver.db.tables import uuid7
+from archiver.queue.jobs import ContinuousSync, JobEnvelope, ProcessMailbox, QueueName
 from archiver.queue.queues import FailedJob
-from archiver.services import source_rows, sources
-from archiver.sync import cycle, outbox, sessions, tick
+from archiver.sources import rows as source_rows
+from archiver.sources import service as sources
+from archiver.sync import cycle, outbox, scheduler, sessions
 from archiver.sync.failures import settle_failed
-from archiver.sync.sessions import ListedMailbox, SessionRow, Slice
+from archiver.sync.sessions import ListedMailbox, Slice, SyncSession
 
 
 def add_source(engine: Engine, name: str = "s", **columns: object) -> UUID:
@@ -35,7 +36,7 @@ def add_source(engine: Engine, name: str = "s", **columns: object) -> UUID:
     return source_id
 
 
-def publish(engine: Engine, source_id: UUID, mailboxes: int) -> SessionRow:
+def publish(engine: Engine, source_id: UUID, mailboxes: int) -> SyncSession:
     with engine.begin() as connection:
         session = sessions.claim(connection, source_id, is_initial_import=False)
         listed = [ListedMailbox(f"user{number}@example.org", None, None) for number in range(mailboxes)]
@@ -131,9 +132,9 @@ def test_whoever_begins_the_next_slice_fences_the_last_one_out(engine: Engine) -
     assert second is not None
     assert second.number == first.number + 1
     with engine.begin() as connection:
-        assert not sessions.give_back(connection, first, source_id)
+        assert not sessions.requeue(connection, first, source_id)
         assert not sessions.end_mailbox(connection, first, source_id)
-        assert sessions.give_back(connection, second, source_id)
+        assert sessions.requeue(connection, second, source_id)
     ((new_row, _),) = announced(engine)  # type: ignore[misc]
     assert new_row != row_id
     assert begin(engine, row_id, job) is None, "the old announcement is settled"
@@ -148,7 +149,7 @@ def test_a_cancelled_mailbox_can_be_neither_begun_nor_ended(engine: Engine) -> N
     with engine.begin() as connection:
         sessions.cancel(connection, session.id)
         assert not sessions.end_mailbox(connection, held, source_id)
-        assert not sessions.give_back(connection, held, source_id)
+        assert not sessions.requeue(connection, held, source_id)
     assert begin(engine, row_id, job) is None
 
 
@@ -162,35 +163,35 @@ def test_only_a_session_without_any_announced_job_is_stale(engine: Engine) -> No
     session = publish(engine, source_id, 2)
     age(engine, 31)
     with engine.begin() as connection:
-        (idle,) = tick.idle_sessions(connection, 30)
+        (idle,) = scheduler.idle_sessions(connection, 30)
     assert (idle.id, idle.complete, idle.has_jobs) == (session.id, False, True), "it waits in the queue: healthy"
     with engine.begin() as connection:
         connection.execute(text("DELETE FROM outbox"))
-        (idle,) = tick.idle_sessions(connection, 30)
+        (idle,) = scheduler.idle_sessions(connection, 30)
         assert not idle.has_jobs
-        assert tick.end_stale(connection, [idle.id], 30) == [session.id]
+        assert scheduler.end_stale(connection, [idle.id], 30) == [session.id]
     ((outcome,),) = rows(engine, "SELECT outcome FROM sync_runs")
     ((status, message),) = rows(engine, "SELECT status, status_message FROM ingestion_sources")
     assert (outcome, status) == ("stale", "error")
-    assert "no progress for 30 minutes" in message
+    assert "30 minutes without progress" in message
 
 
 def test_an_active_session_is_not_looked_at(engine: Engine) -> None:
     publish(engine, add_source(engine), 1)
     age(engine, 29)
     with engine.begin() as connection:
-        assert tick.idle_sessions(connection, 30) == []
+        assert scheduler.idle_sessions(connection, 30) == []
 
 
 def test_two_ticks_at_the_same_second(engine: Engine) -> None:
     add_source(engine, status="active")
-    with tick.exclusive(engine, "tick") as first, tick.exclusive(engine, "tick") as second:
+    with scheduler.advisory_lock(engine, "tick") as first, scheduler.advisory_lock(engine, "tick") as second:
         assert (first, second) == (True, False)
-    with tick.exclusive(engine, "tick") as again:
+    with scheduler.advisory_lock(engine, "tick") as again:
         assert again
     for expected in (1, 0):  # what is announced is not announced again
         with engine.begin() as connection:
-            assert len(tick.start_due(connection)) == expected
+            assert len(scheduler.start_due(connection)) == expected
 
 
 def test_at_most_two_of_an_owner_and_ten_in_a_tick(engine: Engine) -> None:
@@ -204,7 +205,7 @@ def test_at_most_two_of_an_owner_and_ten_in_a_tick(engine: Engine) -> None:
     for number in range(24):
         add_source(engine, f"s{number}", status="active", owner_id=owners[number % 6])
     with engine.begin() as connection:
-        started = tick.start_due(connection)
+        started = scheduler.start_due(connection)
     assert len(started) == 10
     ((most,),) = rows(
         engine,
@@ -225,14 +226,14 @@ def test_which_sources_are_due(engine: Engine, status: str, due: str | None, sta
         connection.execute(
             text(f"UPDATE ingestion_sources SET next_due_at = {due or 'NULL'} WHERE id = :id"), {"id": source_id}
         )
-        assert bool(tick.start_due(connection)) is starts
+        assert bool(scheduler.start_due(connection)) is starts
 
 
 def test_a_job_that_was_given_up_ends_in_postgres_once(engine: Engine) -> None:
     source_id = add_source(engine)
     session = publish(engine, source_id, 2)
     ((row_id, job), _) = announced(engine)  # type: ignore[misc]
-    data = Envelope.of(job, str(row_id)).encode()
+    data = JobEnvelope.of(job, str(row_id)).encode()
     failed = FailedJob(QueueName.INGESTION, str(row_id), "process-mailbox", data, "it broke", 5)
     for _ in range(2):
         with engine.begin() as connection:
@@ -245,7 +246,7 @@ def test_a_job_that_was_given_up_ends_in_postgres_once(engine: Engine) -> None:
     with engine.begin() as connection:
         connection.execute(text("UPDATE sync_sessions SET state = 'listing' WHERE id = :id"), {"id": session.id})
         row = outbox.announce(connection, listing, source_id=source_id)
-        encoded = Envelope.of(listing, str(row)).encode()
+        encoded = JobEnvelope.of(listing, str(row)).encode()
         settle_failed(connection, FailedJob(QueueName.INGESTION, str(row), "continuous-sync", encoded, "it broke", 5))
     ((reason, kind),) = rows(engine, "SELECT reason, kind FROM dead_letters")
     assert (reason, kind) == ("it broke", "job")
@@ -261,8 +262,8 @@ def test_a_given_up_job_whose_row_is_settled_does_not_fail_its_successor(engine:
     held = begin(engine, row_id, job)
     assert held is not None
     with engine.begin() as connection:
-        assert sessions.give_back(connection, held, source_id)
-    data = Envelope.of(job, str(row_id)).encode()
+        assert sessions.requeue(connection, held, source_id)
+    data = JobEnvelope.of(job, str(row_id)).encode()
     with engine.begin() as connection:
         settle_failed(connection, FailedJob(QueueName.INGESTION, str(row_id), "process-mailbox", data, "stalled", 5))
     assert rows(engine, "SELECT state FROM sync_session_mailboxes") == [("queued",)]
@@ -273,7 +274,7 @@ def test_a_given_up_listing_whose_row_is_settled_does_not_end_its_successor(engi
     source_id, old = add_source(engine), uuid7()
     with engine.begin() as connection:
         session = sessions.claim(connection, source_id, is_initial_import=False)
-        data = Envelope.of(ContinuousSync(source_id), str(old)).encode()
+        data = JobEnvelope.of(ContinuousSync(source_id), str(old)).encode()
         settle_failed(connection, FailedJob(QueueName.INGESTION, str(old), "continuous-sync", data, "stalled", 5))
     assert rows(engine, "SELECT id FROM sync_sessions") == [(session.id,)]
     assert rows(engine, "SELECT 1 FROM dead_letters") == []

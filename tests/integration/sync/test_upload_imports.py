@@ -12,10 +12,10 @@ import pytest
 from sqlalchemy import Engine
 
 from archiver.errors import Conflict
-from archiver.services import upload_imports, uploads
-from archiver.services.imports import Import
-from tests import mailfiles
+from archiver.sources import upload_imports, uploads
+from archiver.sources.imports import Import
 from tests.integration.sync.import_world import ANN, ImportWorld
+from tests.support import mailfiles
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def test_an_upload_stays_after_a_failure_until_somebody_discards_it(world: Impor
     world.discard(failed)
     assert world.kept_files() == []
     assert world.rows("SELECT 1 FROM uploads") == []
-    with pytest.raises(Conflict, match="nothing is kept"):
+    with pytest.raises(Conflict, match="has no stored files"):
         world.discard(failed)
 
 
@@ -52,9 +52,9 @@ def test_an_upload_whose_import_failed_is_imported_again(world: ImportWorld) -> 
     assert world.load(item).outcome == "failed"
     again = world.begin_upload(upload)
     assert again.id != item.id
-    with pytest.raises(Conflict, match="another import reads these files"):
+    with pytest.raises(Conflict, match="another import is already reading these files"):
         world.begin_upload(upload, mailbox="bob@example.org")
-    with pytest.raises(Conflict, match="it is removed when that has succeeded"):
+    with pytest.raises(Conflict, match="is removed when the import succeeds"):
         upload_imports.remove(world.engine, world.settings, world.admin, upload.id)
     world.drain()
     shutil.rmtree(hidden)

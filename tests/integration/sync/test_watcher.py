@@ -13,22 +13,23 @@ from psycopg.pq import TransactionStatus
 from sqlalchemy import Engine, text
 
 from archiver.config import load_settings
-from archiver.models import uuid7
+from archiver.db.tables import uuid7
 from archiver.secrets import create_missing_keys, credentials_keyring
-from archiver.services.ingest import Ingest
-from archiver.services.places import open_archive
-from workers.watcher import Watcher
-from workers.work import Work
+from archiver.store.open import open_archive
+from archiver.sync.ingest.store_batch import Ingest
+from archiver.sync.mailbox_leases import MailboxLeases
+from workers.context import WorkerContext
+from workers.watcher import PushWatcher
 
 
 class Process:
     """A watcher and the connection on which its leases live."""
 
-    def __init__(self, work: Work, url: str) -> None:
-        self.watcher, self.leases = Watcher(work, url), psycopg.connect(url)
+    def __init__(self, work: WorkerContext, url: str) -> None:
+        self.watcher, self.leases = PushWatcher(work, url), psycopg.connect(url)
 
     def choose(self) -> set[str]:
-        self.watcher._choose(self.leases)
+        self.watcher._update_watches(MailboxLeases(self.leases))
         return {watch.mailbox.address for watch in self.watcher._watches.values()}
 
     def die(self) -> None:
@@ -42,7 +43,7 @@ def processes(engine: Engine, database_url: str, tmp_path: Path) -> Iterator[tup
     settings = load_settings({"ARCHIVER_DATA": str(tmp_path / "data")}, Path("none"))
     create_missing_keys(settings)
     archive = open_archive(settings, engine)
-    work = Work(settings, engine, Ingest(engine, archive), credentials_keyring(settings))
+    work = WorkerContext(settings, engine, Ingest(engine, archive), credentials_keyring(settings))
     made = Process(work, database_url), Process(work, database_url)
     yield made
     for process in made:

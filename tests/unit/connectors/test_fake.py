@@ -244,6 +244,7 @@ def test_batches_end_at_their_bytes() -> None:
     assert sizes == [2, 2, 2, 1]
 
 
+@pytest.mark.alone
 def test_slow_batches_come_at_once_when_the_job_has_to_stop() -> None:
     context = QuietContext()
     context.stop = True

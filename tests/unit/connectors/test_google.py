@@ -15,14 +15,15 @@ from hypothesis import strategies as st
 from connectors.google import labels
 from connectors.google.answers import read_refusal
 from connectors.google.changes import fold
-from connectors.google.raw import IN_MEMORY_BYTES, Damaged, Spool, read_message
+from connectors.google.raw import IN_MEMORY_BYTES, DamagedResponse, read_message
 from connectors.google.settings import GmailSettings, WorkspaceSecrets, WorkspaceSettings
 from connectors.selection import SourceSettings
+from connectors.spool import Spool
 
 
 @pytest.fixture(scope="module")
 def spool() -> Iterator[Spool]:
-    made = Spool()
+    made = Spool("google")
     yield made
     made.close()
 
@@ -38,7 +39,7 @@ def _answer(message: bytes, **more: Any) -> bytes:
 @given(message=st.binary(max_size=300), size=st.integers(1, 80), padding=st.sampled_from(["=", "\\u003d", ""]))
 def test_bytes_come_out_of_json_in_any_pieces(message: bytes, size: int, padding: str) -> None:
     answer = _answer(message, snippet='she said "raw": "no"').replace(b"=", padding.encode())
-    found = read_message(_pieces(answer, size), Spool())
+    found = read_message(_pieces(answer, size), Spool("google"))
     assert found.data == message
     assert found.about["snippet"] == 'she said "raw": "no"'
     assert "raw" not in found.about
@@ -69,12 +70,12 @@ def test_what_is_large_goes_to_a_file_and_back_if_it_is_small_enough(spool: Spoo
     ],
 )
 def test_answers_that_hold_no_message(answer: bytes, spool: Spool) -> None:
-    with pytest.raises(Damaged):
+    with pytest.raises(DamagedResponse):
         read_message(iter([answer]), spool)
 
 
 def test_an_answer_that_says_too_much(spool: Spool) -> None:
-    with pytest.raises(Damaged, match="too much"):
+    with pytest.raises(DamagedResponse, match="too much"):
         read_message((b"x" * 100_000 for _ in range(100)), spool)
 
 

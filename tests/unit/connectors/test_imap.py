@@ -14,18 +14,18 @@ from pydantic import SecretStr
 
 from connectors.errors import AuthFailed, Unavailable
 from connectors.imap.accounts import accounts
+from connectors.imap.cursor import ImapCursor, read_cursor, state_key
+from connectors.imap.errors import Broken, refused_login, throttling
 from connectors.imap.fetching import chosen_ids
-from connectors.imap.folders import Status, decoded, encoded
+from connectors.imap.folders import Status, decode_name, encode_name
 from connectors.imap.keys import id_key, parse_key, uid_key
 from connectors.imap.login import reader
 from connectors.imap.parse import date, values
-from connectors.imap.place import Place, read_place, state_key
 from connectors.imap.roles import roles
 from connectors.imap.settings import ImapSecrets, ImapSettings
-from connectors.imap.trouble import Broken, refused_login, throttling
 from connectors.imap.uids import Uids
 from connectors.imap.wire import quoted
-from connectors.selection import Role
+from connectors.selection import FolderRole
 
 
 @given(st.sets(st.integers(1, 5000), max_size=800), st.integers(1, 1000), st.integers(0, 5000))
@@ -88,32 +88,37 @@ def test_dates(text: bytes | None, expected: datetime | None) -> None:
 
 @pytest.mark.parametrize("name", ["Entwürfe/ältere", "日本語", "a & b", "&", "plain", "emoji 🎉"])
 def test_names_go_there_and_back(name: str) -> None:
-    assert decoded(encoded(name, "."), b".") == name
+    assert decode_name(encode_name(name, "."), b".") == name
 
 
 def test_what_the_server_says_about_a_folder_goes_before_its_name() -> None:
     found = roles(
         {"INBOX": [], "Trash": [], "Gelöscht": ["\\Trash"], "Junk-E-Mail": [], "Junk-E-Mail/old": [], "Work/Trash": []}
     )
-    assert found == {"INBOX": Role.INBOX, "Gelöscht": Role.TRASH, "Junk-E-Mail": Role.SPAM, "Junk-E-Mail/old": Role.SPAM}
+    assert found == {
+        "INBOX": FolderRole.INBOX,
+        "Gelöscht": FolderRole.TRASH,
+        "Junk-E-Mail": FolderRole.SPAM,
+        "Junk-E-Mail/old": FolderRole.SPAM,
+    }
 
 
 @pytest.mark.parametrize(
     ("name", "role"),
     [
-        ("INBOX/Sent", Role.SENT),
-        ("Papierkorb", Role.TRASH),
-        ("Corbeille", Role.TRASH),
-        ("Корзина", Role.TRASH),
-        ("迷惑メール", Role.SPAM),
-        ("CORREO NO DESEADO", Role.SPAM),
-        ("Brouillons", Role.DRAFTS),
-        ("[Gmail]/Drafts", Role.DRAFTS),
+        ("INBOX/Sent", FolderRole.SENT),
+        ("Papierkorb", FolderRole.TRASH),
+        ("Corbeille", FolderRole.TRASH),
+        ("Корзина", FolderRole.TRASH),
+        ("迷惑メール", FolderRole.SPAM),
+        ("CORREO NO DESEADO", FolderRole.SPAM),
+        ("Brouillons", FolderRole.DRAFTS),
+        ("[Gmail]/Drafts", FolderRole.DRAFTS),
         ("Trashy novels", None),
         ("Projects/Drafts", None),
     ],
 )
-def test_roles_by_name(name: str, role: Role | None) -> None:
+def test_roles_by_name(name: str, role: FolderRole | None) -> None:
     assert roles({name: []}).get(name) == role
 
 
@@ -126,24 +131,24 @@ def test_keys_are_taken_apart_again() -> None:
 
 
 def test_keys_of_a_folder_stay_what_they_are_made_of() -> None:
-    plain, dovecot = Place(validity=1), Place(validity=1, ids="X-GUID")
-    assert chosen_ids(Place(), frozenset(), "Dovecot ready") == "X-GUID"
+    plain, dovecot = ImapCursor(validity=1), ImapCursor(validity=1, ids="X-GUID")
+    assert chosen_ids(ImapCursor(), frozenset(), "Dovecot ready") == "X-GUID"
     assert chosen_ids(plain, frozenset({"OBJECTID"}), "") == ""
     assert chosen_ids(dovecot, frozenset({"OBJECTID"}), "Dovecot ready") == "X-GUID"
     assert chosen_ids(dovecot, frozenset({"OBJECTID"}), "something else") == "EMAILID"
 
 
 def test_a_folder_stands_as_it_did_only_if_everything_is_the_same() -> None:
-    place = Place(validity=1, uid=9, count=5, uid_next=10, modseq=3, rules="r", day=4)
+    place = ImapCursor(validity=1, uid=9, count=5, uid_next=10, modseq=3, rules="r", day=4)
     same = Status(5, 10, 1, 3)
-    assert place.stands_as(same, "r", 4)
-    assert not place.stands_as(None, "r", 4)
+    assert place.is_unchanged(same, "r", 4)
+    assert not place.is_unchanged(None, "r", 4)
     for other in (Status(6, 10, 1, 3), Status(5, 11, 1, 3), Status(5, 10, 2, 3), Status(5, 10, 1, 4), Status(5, None, 1, None)):
-        assert not place.stands_as(other, "r", 4)
-    assert not place.stands_as(same, "other rules", 4)
-    assert not place.stands_as(same, "r", 5)
-    assert read_place({state_key("a", "f"): place.as_json()}, "a", "f") == place
-    assert read_place({state_key("a", "f"): {**place.as_json(), "uid": "9"}}, "a", "f") == Place()
+        assert not place.is_unchanged(other, "r", 4)
+    assert not place.is_unchanged(same, "other rules", 4)
+    assert not place.is_unchanged(same, "r", 5)
+    assert read_cursor({state_key("a", "f"): place.as_json()}, "a", "f") == place
+    assert read_cursor({state_key("a", "f"): {**place.as_json(), "uid": "9"}}, "a", "f") == ImapCursor()
 
 
 def test_no_line_break_gets_into_a_command() -> None:

@@ -7,14 +7,14 @@ import json
 
 import pytest
 
-from connectors.microsoft.entries import Entry, read_entries
-from connectors.microsoft.explain import entra_error, granted_permissions, missing, without
-from connectors.microsoft.fetching import _resumed
+from connectors.microsoft.cursor import MicrosoftCursor
+from connectors.microsoft.error_messages import entra_error, granted_permissions, missing, without
+from connectors.microsoft.fetching import _resume_at
 from connectors.microsoft.folders import Node, Tree
-from connectors.microsoft.line import pause_asked_for
-from connectors.microsoft.people import DISABLED, GUEST, NO_MAILBOX, read_person
-from connectors.microsoft.place import Place
-from connectors.selection import Role
+from connectors.microsoft.http import pause_seconds
+from connectors.microsoft.metadata import MessageMetadata, read_entries
+from connectors.microsoft.users import DISABLED, GUEST, NO_MAILBOX, read_person
+from connectors.selection import FolderRole
 
 
 @pytest.mark.parametrize(
@@ -26,11 +26,12 @@ from connectors.selection import Role
         ({"Retry-After": "Mon, 06 Jan 2025 10:00:30 GMT"}, 10.0),
         ({"Retry-After": "soon", "Date": "Mon, 06 Jan 2025 10:00:00 GMT"}, 10.0),
         ({"Retry-After": "-5"}, 10.0),
+        ({"Retry-After": "\N{SUPERSCRIPT TWO}"}, 10.0),
         ({}, 10.0),
     ],
 )
 def test_pauses_count_from_the_servers_clock(headers: dict[str, str], seconds: float) -> None:
-    assert pause_asked_for(headers, 10.0) == seconds
+    assert pause_seconds(headers, 10.0) == seconds
 
 
 def test_paths_and_roles_of_folders() -> None:
@@ -44,13 +45,13 @@ def test_paths_and_roles_of_folders() -> None:
             "y": Node("Y", "x"),
             "h": Node("H", "root", is_hidden=True),
         },
-        {"in": Role.INBOX, "bin": Role.TRASH},
+        {"in": FolderRole.INBOX, "bin": FolderRole.TRASH},
     )
     assert [(folder.path, folder.role) for folder in tree.folders()] == [
-        ("Inbox", Role.INBOX),
+        ("Inbox", FolderRole.INBOX),
         ("Inbox/A∕B", None),
-        ("Papierkorb", Role.TRASH),
-        ("Papierkorb/Old", Role.TRASH),
+        ("Papierkorb", FolderRole.TRASH),
+        ("Papierkorb/Old", FolderRole.TRASH),
         ("X/Y", None),
         ("Y/X", None),
     ]
@@ -83,11 +84,11 @@ def test_entries_that_are_told_twice_count_once_and_rubbish_does_not() -> None:
 
 
 def test_a_page_that_has_changed_is_not_skipped_by_number() -> None:
-    page = [Entry(key) for key in "abcd"]
-    assert _resumed(page, Place(done=2, last="b")) == 2
-    assert _resumed(page[1:], Place(done=2, last="b")) == 1
-    assert _resumed(page[2:], Place(done=2, last="b")) == 0
-    assert _resumed(page, Place()) == 0
+    page = [MessageMetadata(key) for key in "abcd"]
+    assert _resume_at(page, MicrosoftCursor(done=2, last="b")) == 2
+    assert _resume_at(page[1:], MicrosoftCursor(done=2, last="b")) == 1
+    assert _resume_at(page[2:], MicrosoftCursor(done=2, last="b")) == 0
+    assert _resume_at(page, MicrosoftCursor()) == 0
 
 
 def test_permissions_are_read_from_tokens_that_can_be_read() -> None:
@@ -102,7 +103,7 @@ def test_permissions_are_read_from_tokens_that_can_be_read() -> None:
 
 def test_secrets_never_stand_in_an_error() -> None:
     said = entra_error({"error": "server_error", "error_description": "bad s3cret and eyJhbGci.eyJzdWIi.c2ln"}, ("s3cret",))
-    assert str(said) == "Entra gives no token: bad … and …"
+    assert str(said) == "Entra returned no token: bad … and …"
     assert without("plain", ("",)) == "plain"
     assert without("a token=eyJhbGci.eyJh-_.c. failed", ()) == "a token=… failed"
     assert without("Bearer:xeyJ0.1, eyJ alone", ()) == "Bearer:x…, eyJ alone"

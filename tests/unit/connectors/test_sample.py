@@ -14,10 +14,10 @@ from hashlib import sha256
 import pypdfium2
 import pytest
 
-from connectors.sample import documents
-from connectors.sample.broken import BROKEN
-from connectors.sample.organisation import SampleFolder, SampleMail
-from connectors.selection import Role
+from connectors.fake.company import documents
+from connectors.fake.company.broken import BROKEN
+from connectors.fake.company.organisation import SampleFolder, SampleMail
+from connectors.selection import FolderRole
 
 MAIL = SampleMail("small", 1)
 
@@ -79,7 +79,15 @@ def test_each_kind_of_damage_is_there(messages: list[bytes]) -> None:
 
 def test_folders_have_roles_and_some_messages_can_not_be_read() -> None:
     roles = {folder.role for folder in _folders()}
-    assert {Role.INBOX, Role.SENT, Role.SPAM, Role.DRAFTS, Role.TRASH, Role.ARCHIVE, None} <= roles
+    assert {
+        FolderRole.INBOX,
+        FolderRole.SENT,
+        FolderRole.SPAM,
+        FolderRole.DRAFTS,
+        FolderRole.TRASH,
+        FolderRole.ARCHIVE,
+        None,
+    } <= roles
     unreadable = [folder.unreadable(position) for folder in _folders() for position in range(folder.count())]
     assert 2 <= sum(reason is not None for reason in unreadable) <= 8
 

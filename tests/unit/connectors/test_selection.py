@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 from pydantic import ValidationError
 
-from connectors.selection import Role, SourceSettings, date_rule, fits, folder_rule, mailbox_rule, rules_digest
+from connectors.selection import FolderRole, SourceSettings, date_rule, folder_rule, mailbox_rule, matches, rules_digest
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ from connectors.selection import Role, SourceSettings, date_rule, fits, folder_r
     ],
 )
 def test_patterns(pattern: str, text: str, expected: bool) -> None:
-    assert fits(pattern, text) is expected
+    assert matches(pattern, text) is expected
 
 
 def test_a_mailbox_is_wanted_unless_a_rule_says_otherwise() -> None:
@@ -38,8 +38,10 @@ def test_a_mailbox_is_wanted_unless_a_rule_says_otherwise() -> None:
     assert mailbox_rule(settings, "anna@example.net") == "mailboxes_in: *@example.org"
 
 
-@pytest.mark.parametrize(("role", "setting"), [(Role.SPAM, "spam"), (Role.TRASH, "trash"), (Role.DRAFTS, "drafts")])
-def test_some_roles_are_left_out_unless_asked_for(role: Role, setting: str) -> None:
+@pytest.mark.parametrize(
+    ("role", "setting"), [(FolderRole.SPAM, "spam"), (FolderRole.TRASH, "trash"), (FolderRole.DRAFTS, "drafts")]
+)
+def test_some_roles_are_left_out_unless_asked_for(role: FolderRole, setting: str) -> None:
     assert folder_rule(SourceSettings(), "Anything", role) == f"include_{setting}: no"
     assert folder_rule(SourceSettings.model_validate({f"include_{setting}": True}), "Anything", role) is None
     assert folder_rule(SourceSettings(folders_in=("Any*",)), "Anything", role) is None
@@ -47,9 +49,9 @@ def test_some_roles_are_left_out_unless_asked_for(role: Role, setting: str) -> N
 
 def test_a_folder_that_is_out_is_out_in_any_role() -> None:
     settings = SourceSettings(folders_in=("A*",), folders_out=("Archive/Old",), include_trash=True)
-    assert folder_rule(settings, "Archive/Old", Role.TRASH) == "folders_out: Archive/Old"
+    assert folder_rule(settings, "Archive/Old", FolderRole.TRASH) == "folders_out: Archive/Old"
     assert folder_rule(settings, "Archive") is None
-    assert folder_rule(settings, "INBOX", Role.INBOX) == "folders_in: A*"
+    assert folder_rule(settings, "INBOX", FolderRole.INBOX) == "folders_in: A*"
 
 
 def test_dates_are_days_in_utc() -> None:

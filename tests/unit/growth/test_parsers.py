@@ -23,23 +23,24 @@ from typing import Any
 
 import pytest
 
-from archiver.mail.budget import Budget
+from archiver.mail.budget import DecodeBudget
 from archiver.mail.defects import Defects
 from archiver.mail.fields import Block
-from archiver.store.content import Memory
+from archiver.store.content import MemoryContent
 from archiver.store.parts import MIN_PART_BYTES, find_cuts
 from connectors.files.detect import FileKind
 from connectors.files.mbox import Mbox
-from connectors.files.opened import OpenFile
+from connectors.files.open_file import OpenFile
+from connectors.files.survey import survey
 from connectors.files.unpacking import Unpacking
+from connectors.imap.errors import Broken
 from connectors.imap.parse import values
-from connectors.imap.trouble import Broken
 from tests.unit.growth.feared import UNITS, WHOLE_MESSAGES
 from tests.unit.growth.steps import grows_faster
 
 LIMIT = 4.0  # for three times the size
 FEW = 400
-GIVEN: dict[str, Any] = {"declared": "utf-8", "encoding": "base64", "limit": 10_000, "most": 1 << 20}
+GIVEN: dict[str, Any] = {"is_reply": True, "declared": "utf-8", "encoding": "base64", "limit": 10_000, "most": 1 << 20}
 # They get text whose bytes outside ASCII are surrogates.
 RAW_FIELDS = {f"archiver.mail.{name}" for name in ("addresses", "fields", "headers", "parameters", "words")}
 # Not parsers, or given something else than what came by mail.
@@ -50,8 +51,6 @@ LEFT_OUT = {
     "archiver.extract.documents.open_pdf",
     "archiver.extract.documents.read_office",  # these three: libraries, in a process that can be killed
     "archiver.extract.documents.read_pdf",
-    "archiver.extract.ocr.read_image",
-    "archiver.extract.ocr.read_scanned_pdf",
 }
 
 
@@ -103,8 +102,8 @@ def called(function: Callable[..., Any], text: str) -> Callable[[], Any]:
 def _argument(parameter: inspect.Parameter, text: str) -> Any:
     if parameter.annotation is Defects:
         return Defects()
-    if parameter.annotation is Budget:
-        return Budget.of(len(text))
+    if parameter.annotation is DecodeBudget:
+        return DecodeBudget.of(len(text))
     if parameter.annotation is Block:
         return Block([], 0)
     if parameter.name == "tags":
@@ -167,9 +166,8 @@ def test_equal_names_in_an_archive(tmp_path: Path, names: tuple[str, ...]) -> No
 def test_mbox(tmp_path: Path, start: str, unit: str) -> None:
     def read(path: Path) -> None:
         with OpenFile(path) as file:
-            mbox = Mbox(file)
-            quoting = mbox.variant().quoting
-            deque((mbox.content(span, quoting) for span in mbox.spans()), 0)
+            mbox = Mbox(file, survey(file))
+            deque((mbox.content(span) for span in mbox.spans()), 0)
 
     def work(count: int) -> Callable[[], Any]:
         path = tmp_path / f"{count}.mbox"
@@ -191,7 +189,7 @@ def test_imap_responses(unit: str) -> None:
 @pytest.mark.parametrize("unit", ["\n--b", "\n--b\n", "\n--b\n\n", "\n--b\nX", "boundary=b\n", "\n--"])
 def test_large_parts(unit: str) -> None:
     start = b"Content-Type: multipart/mixed; boundary=b\n\n" + bytes(MIN_PART_BYTES)
-    assert grows_faster(lambda count: lambda: find_cuts(Memory(start + unit.encode() * count)), FEW) < LIMIT
+    assert grows_faster(lambda count: lambda: find_cuts(MemoryContent(start + unit.encode() * count)), FEW) < LIMIT
 
 
 def _limited() -> None:

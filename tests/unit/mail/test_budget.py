@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
-from archiver.extract.archives import Budget as UnpackingBudget
+from archiver.extract.archives import UnpackBudget as UnpackingBudget
 from archiver.extract.archives import open_mail
 from archiver.mail import limits
-from archiver.mail.budget import Budget
+from archiver.mail.budget import DecodeBudget
 from archiver.mail.message import Message, read_message, read_texts
 
 MEGABYTE = 1 << 20
@@ -38,7 +38,7 @@ def multipart(*parts: bytes) -> bytes:
     ("size", "allowed"), [(0, MEGABYTE), (1000, MEGABYTE), (MEGABYTE, 20 * MEGABYTE), (1 << 40, 64 * MEGABYTE)]
 )
 def test_size_of_the_budget(size: int, allowed: int) -> None:
-    assert Budget.of(size).left == allowed
+    assert DecodeBudget.of(size).left == allowed
 
 
 def test_a_compressed_note_is_read() -> None:
@@ -64,7 +64,7 @@ def test_compressed_bombs_side_by_side_and_inside_each_other() -> None:
 
 def test_text_that_is_refused_stays_a_file() -> None:
     raw = multipart(part(b"x" * 1000, b"text/plain"))
-    message = read_message(raw, Budget(100))
+    message = read_message(raw, DecodeBudget(100))
     assert message.text == ""
     assert [file.content for file in message.attachments] == [b"x" * 1000]
     assert "decodes_to_too_much" in message.defects

@@ -1,12 +1,13 @@
 """Dates in every spelling that occurs, and the choice between several."""
 
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from archiver.mail.dates import DatedBy, DateOrigin, choose_date, parse_date, sort_date
+from archiver.mail.dates import DatedBy, ParsedDateOrigin, choose_date, parse_date, sort_date
 
 SPELLINGS = {
     "Mon, 2 Mar 2020 10:11:12 +0100": "2020-03-02 09:11:12",
@@ -40,6 +41,9 @@ SPELLINGS = {
     "Mon, 2 Mar 2020 10.11.12 +0000": "2020-03-02 10:11:12",
     "Mon, 2 Mar 2020 10:11:12 GMT+0200": "2020-03-02 08:11:12",
     "Mon,2 Mar 2020 10:11:12 +02:00": "2020-03-02 08:11:12",
+    "Mon, 2 Mar 2020 10:11:12 +05-30": "2020-03-02 04:41:12",
+    "Mon, 2 Mar 2020 10:11:12 -03-30": "2020-03-02 13:41:12",
+    "2 Mar 2020 10:11:12 +01-2020": "2020-03-02 09:11:12",
     "Mon, 2 Mar 2020 10:11:12 +9999": "2020-03-02 10:11:12",
     "Mon, 2 Mar 2020 10:11:12": "2020-03-02 10:11:12",
     "Mon, 2 Mar 2020 10:11:12 -0000": "2020-03-02 10:11:12",
@@ -76,15 +80,77 @@ SENT, SERVER, RECEIVED = (datetime(2020, 1, day, tzinfo=UTC) for day in (1, 2, 3
 
 
 def test_the_origin_is_recorded() -> None:
-    assert choose_date(SENT, SERVER, RECEIVED) == DatedBy(SENT, DateOrigin.DATE)
-    assert choose_date(None, SERVER, RECEIVED) == DatedBy(SERVER, DateOrigin.SERVER)
-    assert choose_date(None, None, RECEIVED) == DatedBy(RECEIVED, DateOrigin.RECEIVED)
-    assert choose_date(None, None, None) == DatedBy(None, DateOrigin.NONE)
+    assert choose_date(SENT, SERVER, RECEIVED) == DatedBy(SENT, ParsedDateOrigin.DATE)
+    assert choose_date(None, SERVER, RECEIVED) == DatedBy(RECEIVED, ParsedDateOrigin.RECEIVED)
+    assert choose_date(None, SERVER, None) == DatedBy(SERVER, ParsedDateOrigin.SERVER)
+    assert choose_date(None, None, None) == DatedBy(None, ParsedDateOrigin.NONE)
 
 
 def test_sorted_by_the_date_if_it_can_be_true() -> None:
-    assert sort_date(SENT, SERVER, RECEIVED) == SENT
-    assert sort_date(datetime(2020, 1, 4, tzinfo=UTC), SERVER, RECEIVED) == SERVER
-    assert sort_date(datetime(2009, 1, 1, tzinfo=UTC), None, RECEIVED) == RECEIVED
-    assert sort_date(datetime(2030, 1, 1, tzinfo=UTC), None, None) == datetime(2030, 1, 1, tzinfo=UTC)
-    assert sort_date(None, None, None) is None
+    assert sort_date(SENT, SERVER, Trace(RECEIVED)) == SENT
+    assert sort_date(at(2020, 1, 4), SERVER, Trace()) == SERVER
+    assert sort_date(at(2009), None, Trace(RECEIVED)) == RECEIVED
+    assert sort_date(at(2030), None, Trace()) == at(2030)
+    assert sort_date(None, None, Trace()) is None
+
+
+@dataclass(frozen=True)
+class Trace:
+    """The dates of the `Received` fields: the last server's, and the first server's on the way."""
+
+    first_received: datetime | None = None
+    oldest: datetime | None = None
+
+    @property
+    def oldest_received(self) -> datetime | None:
+        return self.oldest or self.first_received
+
+
+def at(year: int, month: int = 1, day: int = 1) -> datetime:
+    return datetime(year, month, day, tzinfo=UTC)
+
+
+COPIED = at(2026, 11, 1)  # when the mail was copied into the account, which is what the server says about its receipt
+
+
+@pytest.mark.parametrize(
+    ("sent", "server", "trace", "expected"),
+    [
+        (at(1998, 3, 1), COPIED, Trace(at(1998, 3, 2)), at(1998, 3, 1)),
+        (at(1998, 3, 1), COPIED, Trace(), at(1998, 3, 1)),
+        (at(1998, 3, 1), COPIED, Trace(at(1998, 4, 1), at(1998, 3, 1)), at(1998, 3, 1)),
+        (None, COPIED, Trace(at(1998, 3, 2)), at(1998, 3, 2)),
+        (None, COPIED, Trace(), COPIED),
+        (at(2036), COPIED, Trace(at(1998, 3, 2)), at(1998, 3, 2)),
+        (at(2036), COPIED, Trace(), COPIED),
+        (at(1970), COPIED, Trace(at(1998, 3, 2)), at(1998, 3, 2)),
+        (at(1970), COPIED, Trace(), COPIED),
+        (at(1980, 1, 1), COPIED, Trace(), COPIED),
+        (at(1985), COPIED, Trace(at(1998, 3, 2)), at(1998, 3, 2)),
+        (at(1999, 3, 2), COPIED, Trace(at(1998, 3, 2)), at(1998, 3, 2)),
+        (at(2026, 10, 31), COPIED, Trace(at(2026, 11, 1), at(1990)), at(2026, 10, 31)),
+        (at(2026, 8, 1), COPIED, Trace(at(2026, 11, 1), at(1990)), at(2026, 11, 1)),
+        (None, COPIED, Trace(at(2036)), COPIED),
+    ],
+    ids=[
+        "copied later",
+        "copied later, never went through a server",
+        "copied later, after weeks on the way",
+        "no date, copied later",
+        "no date and no trace",
+        "from the future, copied later",
+        "from the future, no trace",
+        "a clock at its beginning, copied later",
+        "a clock at its beginning, no trace",
+        "another clock at its beginning",
+        "a date that Received contradicts",
+        "a date after its receipt",
+        "a forged first server, delivered at once",
+        "a forged first server",
+        "a server whose clock is ahead",
+    ],
+)
+def test_mail_that_was_copied_into_an_account_later(
+    sent: datetime | None, server: datetime, trace: Trace, expected: datetime
+) -> None:
+    assert sort_date(sent, server, trace) == expected

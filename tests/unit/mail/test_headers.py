@@ -171,3 +171,25 @@ def test_the_whole_corpus(corpus: Path) -> None:
             read_headers(raw)
             slowest = max(slowest, time.process_time() - started)
     assert slowest < 1
+
+
+@pytest.mark.parametrize(
+    ("header", "author"),
+    [
+        (b"From: Robot:;\nSender: a@b.c\n", "a@b.c"),
+        (b"From: Robot:;\n", "Robot"),
+        (b"From: Ann Lee :; <ann@x.y>\n", "ann@x.y"),
+        (b"From: ann@x.y:;\n", "ann@x.y"),
+        (b'From: "ann@x.y": ;\n', "ann@x.y"),
+        (b"From: Ann <ann@x.y>:;\n", "Ann <ann@x.y>"),
+        (b"From: =?utf-8?q?ann=40x.y?=:;\n", "ann@x.y"),
+        (b'From: "Ann Lee (ann@x.y)":;\n', "Ann Lee <ann@x.y>"),
+        (b"From: Team: Ann <ann@x.y>, bob@x.y;\nSender: c@d.e\n", "Ann <ann@x.y>"),
+        (b"From: Ann\nSender: a@b.c\n", "a@b.c"),
+        (b"From: Pete(A nice chap) <pete(his account)@silly.test(his host)>\n", "Pete <pete@silly.test>"),
+        (b"From: =?utf-8?q?=22Ann_Lee=22_=3Cann=40x=2Ey=3E?=\nSender: a@b.c\n", "Ann Lee <ann@x.y>"),
+    ],
+)
+def test_the_author_has_an_address_if_there_is_one(header: bytes, author: str) -> None:
+    """RFC 6854 allows an empty group in From; programs put the address in its name, beside it, or in Sender."""
+    assert str(read_headers(header + b"\n").author) == author

@@ -70,3 +70,12 @@ TAGS = st.sampled_from(
 def test_never_raises(html: str) -> None:
     marked = html_to_text(html, Defects())
     assert all(0 <= span.start < span.end <= len(marked.text) for span in marked.spans)
+
+
+def test_choices_of_forms_and_what_is_shown_without_frames_are_text() -> None:
+    choices = "<select><option>Alabama<option value=2>Alaska</option></select>"
+    form = text(f"<p>Where?</p><form>{choices}<input value='Send it'><textarea>notes</textarea></form>")
+    assert set(form.split()) >= {"Where?", "Alabama", "Alaska", "notes"}
+    assert "Send it" in form
+    frames = "<html><FRAMESET><frame src=x><noframes><body>Your browser has no frames</body></noframes></FRAMESET></html>"
+    assert "no frames" in text(frames)

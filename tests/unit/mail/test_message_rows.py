@@ -3,8 +3,14 @@
 import hashlib
 from datetime import UTC, datetime
 
-from archiver.services.message_rows import Mail, describe, describe_all
-from archiver.store.content import Memory
+from hypothesis import given
+from hypothesis import strategies as st
+
+from archiver.mail.defects import Defects
+from archiver.mail.fields import split_block
+from archiver.mail.headers import headers_of, read_headers
+from archiver.store.content import MemoryContent
+from archiver.sync.ingest.rows import Mail, describe, describe_all, header_bytes
 
 AT = datetime(2020, 3, 4, tzinfo=UTC)
 RAW = (
@@ -16,7 +22,9 @@ RAW = (
 
 
 def test_each_has_its_own_rows() -> None:
-    mails: list[Mail] = [(Memory(raw), hashlib.sha256(raw).digest(), received_at) for raw in RAW for received_at in (None, AT)]
+    mails: list[Mail] = [
+        (MemoryContent(raw), hashlib.sha256(raw).digest(), received_at) for raw in RAW for received_at in (None, AT)
+    ]
     rows = describe_all(mails)
     assert rows == [describe(*mail) for mail in mails]
     assert [row.sha256 for row in rows] == [sha256 for _, sha256, _ in mails]
@@ -26,11 +34,48 @@ def test_each_has_its_own_rows() -> None:
     assert [len(row.participants) for row in rows[::2]] == [2, 0, 2, 0]
 
 
-def test_the_server_knows_better_when_it_came_than_the_first_received() -> None:
-    told, untold = (describe(Memory(RAW[2]), hashlib.sha256(RAW[2]).digest(), at).message for at in (AT, None))
-    assert (told["received_at"], told["date_origin"]) == (AT, "server")
-    assert (untold["received_at"], untold["date_origin"]) == (datetime(2020, 3, 3, 10, tzinfo=UTC), "received")
+def test_the_server_knows_better_when_it_came_but_a_message_is_sorted_by_what_is_in_it() -> None:
+    told, untold = (describe(MemoryContent(RAW[2]), hashlib.sha256(RAW[2]).digest(), at).message for at in (AT, None))
+    first_received = datetime(2020, 3, 3, 10, tzinfo=UTC)
+    assert (told["received_at"], untold["received_at"]) == (AT, first_received)
+    for row in (told, untold):
+        assert (row["sort_at"], row["date_origin"]) == (first_received, "received")
 
 
 def test_no_mail_no_rows() -> None:
     assert describe_all([]) == []
+
+
+BITS = [
+    b"From a@b Thu Jan  1 1998\n",
+    b">From x\r\n",
+    b"\n",
+    b"\r\n",
+    b"\r",
+    b"Subject: x\n",
+    b"X-Odd: y\r\n z\r\n",
+    b"To: a@example.org\n",
+    b"to : b@example.org\n",
+    b"text",
+    b": ",
+    b"a:b",
+    b"\xef\xbb\xbf",
+    b"\xfc",
+]
+
+
+@given(st.lists(st.sampled_from(BITS), max_size=20))
+def test_what_is_given_to_the_reader_says_the_same_as_the_whole_message(bits: list[bytes]) -> None:
+    raw = b"".join(bits)
+    short, whole = read_headers(header_bytes(MemoryContent(raw))), read_headers(raw)
+    assert {**_values(short), "header_bytes": 0} == {**_values(whole), "header_bytes": 0}
+
+
+@given(st.lists(st.sampled_from(BITS), max_size=20))
+def test_fields_that_nobody_wants_make_no_difference(bits: list[bytes]) -> None:
+    raw, defects = b"".join(bits), Defects()
+    assert read_headers(raw) == headers_of(split_block(raw, defects), defects)
+
+
+def _values(headers: object) -> dict[str, object]:
+    return {name: getattr(headers, name) for name in headers.__slots__}  # type: ignore[attr-defined]

@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from archiver.mail.budget import Budget
+from archiver.mail.budget import DecodeBudget
 from archiver.mail.defects import Defects
 from archiver.mail.rtf_compression import decompress_rtf
 from archiver.mail.tnef import Tnef, read_tnef
@@ -35,7 +35,7 @@ def mapi(*properties: bytes, count: int = -1) -> bytes:
 
 
 def read(content: bytes) -> Tnef | None:
-    return read_tnef(content, Budget.of(len(content)), Defects())
+    return read_tnef(content, DecodeBudget.of(len(content)), Defects())
 
 
 def test_text_and_html_and_the_kinds_of_properties_between() -> None:

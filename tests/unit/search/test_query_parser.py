@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from archiver.search.query.errors import QueryError
 from archiver.search.query.parser import OPERATORS, parse
-from archiver.search.query.syntax import EVERYTHING, And, Held, In, Node, Not, Or, Place, Size, Text, Time, Value
+from archiver.search.query.syntax import EVERYTHING, And, Held, In, Node, NotQuery, Or, QuerySpan, Size, Text, Time, Value
 
 NOW = datetime(2024, 3, 31, 12, 0, 0, tzinfo=UTC)
 BERLIN = ZoneInfo("Europe/Berlin")
-HERE = Place(0, 0)
+HERE = QuerySpan(0, 0)
 
 
 def read(query: str) -> Node:
@@ -44,9 +44,9 @@ def exact(text: str) -> Text:
         ("a or b", And((word("a"), word("or"), word("b")))),
         ('"a b"', exact("a b")),
         ("\u201ea b\u201c", exact("a b")),
-        ("-a", Not(exact("a"))),
-        ("NOT a", Not(exact("a"))),
-        ("-(a b)", Not(And((word("a"), word("b"))))),
+        ("-a", NotQuery(exact("a"))),
+        ("NOT a", NotQuery(exact("a"))),
+        ("-(a b)", NotQuery(And((word("a"), word("b"))))),
         ("a-b", exact("a-b")),
         ("12:30", exact("12:30")),
         ("会議", exact("会議")),
@@ -55,7 +55,7 @@ def exact(text: str) -> Text:
         ('subject:"a b"', In("subject", "a b", HERE)),
         ("subject:(a OR b)", Or((In("subject", "a", HERE), In("subject", "b", HERE)))),
         ('from:(a "b c")', And((In("from", "a", HERE), In("from", "b c", HERE)))),
-        ("-in:trash", Not(Held("in", "trash", HERE))),
+        ("-in:trash", NotQuery(Held("in", "trash", HERE))),
         ("message-id:<1@x>", Value("message-id", "1@x", HERE)),
         ("has:attachments", Value("has", "attachment", HERE)),
         ("type:.PDF", Value("type", "pdf", HERE)),
@@ -116,24 +116,24 @@ def test_a_day_of_23_hours() -> None:
         ("http://x", (0, 5), "quotation marks"),
         ("a from: b", (2, 7), "needs a value"),
         ('from:""', (0, 7), "needs a value"),
-        ("from:!!", (0, 7), "no word"),
+        ("from:!!", (0, 7), "contains? no word"),
         ("a OR", (2, 4), "between two"),
         ("OR a", (0, 2), "between two"),
         ("a OR OR b", (2, 4), "between two"),
         ("(a", (0, 1), "not closed"),
         ("a (b", (2, 3), "not closed"),
-        ("a)", (1, 2), "not opened"),
-        ("()", (0, 2), "nothing in"),
-        ("subject:()", (8, 10), "nothing in"),
+        ("a)", (1, 2), "no opening"),
+        ("()", (0, 2), "are empty"),
+        ("subject:()", (8, 10), "are empty"),
         ('a "b', (2, 3), "not closed"),
-        ('"!!"', (0, 4), "no word"),
-        ("NOT", (0, 3), "directly behind"),
-        ("subject:(from:x)", (9, 14), "inside subject:"),
-        ("on:2024-13", (0, 10), "no such date"),
-        ("on:2023-02-29", (0, 13), "no such date"),
+        ('"!!"', (0, 4), "contains? no word"),
+        ("NOT", (0, 3), "followed directly"),
+        ("subject:(from:x)", (9, 14), "can.t contain another operator"),
+        ("on:2024-13", (0, 10), "not a valid date"),
+        ("on:2023-02-29", (0, 13), "not a valid date"),
         ("on:soon", (0, 7), "expected a date"),
-        ("older_than:soon", (0, 15), "span of time"),
-        ("older_than:9999y", (0, 16), "longer ago"),
+        ("older_than:soon", (0, 15), "time span"),
+        ("older_than:9999y", (0, 16), "too long ago"),
         ("larger:big", (0, 10), "expected a size"),
         ("has:money", (0, 9), "has:attachment"),
         ("sha256:12", (0, 9), "64 hexadecimal"),

@@ -8,9 +8,9 @@ import pytest
 
 from archiver.config import Settings
 from archiver.errors import NotReady
-from archiver.search.asking import Asker
 from archiver.search.client import make_client
 from archiver.search.index import SearchServer, SearchUnavailable
+from archiver.search.searcher import IndexSearcher
 
 
 @pytest.fixture
@@ -40,4 +40,4 @@ def test_an_answer_that_breaks_off_is_no_answer(broken_off: str) -> None:
     with pytest.raises(SearchUnavailable, match="does not answer"):
         SearchServer(settings).add("mail", [b"{}"])
     with pytest.raises(NotReady, match="does not answer"):
-        Asker(lambda: make_client(settings)).ask([{"q": "x"}])
+        IndexSearcher(lambda: make_client(settings)).ask([{"q": "x"}])

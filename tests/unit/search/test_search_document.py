@@ -11,10 +11,19 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from archiver.extract.extraction import Page
+from archiver.db.ids import message_uuid
+from archiver.extract.extraction import TextPage
 from archiver.mail.message import read_message
-from archiver.models.ids import message_uuid
-from archiver.search.document import GENERATION, INDEX_SETTINGS, Copy, FileText, Inputs, Person, build_document, place_of
+from archiver.search.document import (
+    GENERATION,
+    INDEX_SETTINGS,
+    FileText,
+    IndexedCopy,
+    Inputs,
+    Participant,
+    build_document,
+    place_of,
+)
 from archiver.search.file_types import kind_of
 from archiver.search.pieces import POSITIONS, Pieces, positions, split_long
 from archiver.search.tokens import copy_token, token, year_of, year_token
@@ -60,8 +69,11 @@ def make(**changes: Any) -> dict[str, Any]:
         "thread_id": UUID(int=5),
         "sender": "alice.smith@mail.corp.com",
         "subject": "Re: Quarterly résumé",
-        "people": [Person("from", "alice.smith@mail.corp.com", "Alice Smith"), Person("to", "bob@example.org", "Bob")],
-        "copies": [Copy(MAILBOX, SOURCE, "INBOX", ("Work/Été",))],
+        "people": [
+            Participant("from", "alice.smith@mail.corp.com", "Alice Smith"),
+            Participant("to", "bob@example.org", "Bob"),
+        ],
+        "copies": [IndexedCopy(MAILBOX, SOURCE, "INBOX", ("Work/Été",))],
     }
     return build_document(Inputs(**{**values, **changes}))
 
@@ -99,13 +111,13 @@ def test_every_attribute_is_known_to_the_settings() -> None:
         "cut",
         "order",
     }
-    pages = (Page(1, "one"), Page(2, "two"))
+    pages = (TextPage(1, "one"), TextPage(2, "two"))
     assert set(make(files=[FileText("a.pdf", "application/pdf", b"x" * 32, pages)])) <= known
     assert len(GENERATION) == 12
 
 
 def test_a_match_is_mapped_back_to_its_page() -> None:
-    pages = (Page(1, "été " * 3), Page(2, ""), Page(3, "third"), Page(0, "inside", "notes.txt"))
+    pages = (TextPage(1, "été " * 3), TextPage(2, ""), TextPage(3, "third"), TextPage(0, "inside", "notes.txt"))
     document = make(files=[FileText("Invoice 7.pdf", "application/pdf", b"x" * 32, pages)])
     text = document["text_03"]
     assert place_of(document, "text_03", 0) == ("Invoice 7.pdf", 1)
@@ -125,14 +137,14 @@ def test_long_text_is_cut_between_words_and_nothing_falls_off() -> None:
 
 
 def test_a_page_that_is_cut_is_the_same_page_in_both_pieces() -> None:
-    pages = (Page(1, "first"), Page(2, "long " * 70_000), Page(3, "third"))
+    pages = (TextPage(1, "first"), TextPage(2, "long " * 70_000), TextPage(3, "third"))
     document = make(files=[FileText("a.pdf", "application/pdf", b"x" * 32, pages)])
     assert place_of(document, "text_04", 0) == ("a.pdf", 2)
     assert place_of(document, "text_04", len(document["text_04"]) - 1) == ("a.pdf", 3)
 
 
 def test_what_does_not_fit_at_all_is_said() -> None:
-    pages = tuple(Page(number, "." * 8_000 + "x") for number in range(1, 101))
+    pages = tuple(TextPage(number, "." * 8_000 + "x") for number in range(1, 101))
     assert make(files=[FileText("a.pdf", "application/pdf", b"x" * 32, pages)])["cut"] is True
     assert "cut" not in make()
 

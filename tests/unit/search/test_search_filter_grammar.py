@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from archiver.search.embedded.filter_grammar import (
+from archiver.search_server.filter_grammar import (
     MAX_DEPTH,
     AllOf,
     Among,
@@ -18,7 +18,7 @@ from archiver.search.embedded.filter_grammar import (
     Compare,
     FilterError,
     Is,
-    Not,
+    NotFilter,
     parse_filter,
 )
 
@@ -35,15 +35,15 @@ from archiver.search.embedded.filter_grammar import (
         ("a 1 TO 2", Between("a", "1", "2")),
         ("a IN [x, 'y z',]", Among("a", ("x", "y z"))),
         ("a IN []", Among("a", ())),
-        ("a NOT IN [x]", Not(Among("a", ("x",)))),
+        ("a NOT IN [x]", NotFilter(Among("a", ("x",)))),
         ("a EXISTS", Is("a", "EXISTS")),
-        ("a NOT EXISTS", Not(Is("a", "EXISTS"))),
+        ("a NOT EXISTS", NotFilter(Is("a", "EXISTS"))),
         ("a IS NULL", Is("a", "NULL")),
-        ("a IS NOT EMPTY", Not(Is("a", "EMPTY"))),
+        ("a IS NOT EMPTY", NotFilter(Is("a", "EMPTY"))),
         ("a CONTAINS x", Compare("a", "CONTAINS", "x")),
-        ("a NOT CONTAINS x", Not(Compare("a", "CONTAINS", "x"))),
+        ("a NOT CONTAINS x", NotFilter(Compare("a", "CONTAINS", "x"))),
         ("a STARTS WITH x", Compare("a", "STARTS WITH", "x")),
-        ("NOT a = 1", Not(Compare("a", "=", "1"))),
+        ("NOT a = 1", NotFilter(Compare("a", "=", "1"))),
         ("NOT NOT a = 1", Compare("a", "=", "1")),
         ("a = 1 OR b = 2 AND c = 3", AnyOf((Compare("a", "=", "1"), AllOf((Compare("b", "=", "2"), Compare("c", "=", "3")))))),
         (

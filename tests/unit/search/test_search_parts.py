@@ -14,21 +14,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from archiver.errors import InUse
-from archiver.search.embedded import engine as engine_module
-from archiver.search.embedded.catalog import Catalog
-from archiver.search.embedded.engine import Engine
-from archiver.search.embedded.errors import ApiError
-from archiver.search.embedded.keys import KeyRing, Permit
-from archiver.search.embedded.lock import folder_lock
-from archiver.search.embedded.payload import read_documents, unpack
-from archiver.search.embedded.plan import Plan
-from archiver.search.embedded.processing import Processor
-from archiver.search.embedded.ranking import SCORED_UNITS, Scale
-from archiver.search.embedded.rows import Attributes
-from archiver.search.embedded.settings import DEFAULTS, apply_change, check_change, full_settings
-from archiver.search.embedded.sizes import human
-from archiver.search.embedded.state import State
-from archiver.search.embedded.tasks import Finish, TaskQueue
+from archiver.search_server import engine as engine_module
+from archiver.search_server.catalog import Catalog
+from archiver.search_server.document_fields import Attributes
+from archiver.search_server.engine import Engine
+from archiver.search_server.errors import ApiError
+from archiver.search_server.human_size import human
+from archiver.search_server.keys import KeyRing, Permit
+from archiver.search_server.lock import folder_lock
+from archiver.search_server.payload import read_documents, unpack
+from archiver.search_server.plan import FieldPlan
+from archiver.search_server.processing import Processor
+from archiver.search_server.ranking import SCORED_UNITS, Scale
+from archiver.search_server.settings import DEFAULTS, apply_change, check_change, full_settings
+from archiver.search_server.state import ServerState
+from archiver.search_server.tasks import Finish, TaskQueue
 
 
 def code_of(call: Any, *arguments: Any) -> str:
@@ -78,10 +78,10 @@ def test_settings_merge_and_fall_back() -> None:
 
 
 def test_equal_plans_share_an_index() -> None:
-    one = Plan.of(full_settings({"searchableAttributes": ["a", "b"], "stopWords": ["x"]}))
-    two = Plan.of(full_settings({"searchableAttributes": ["b", "a"], "synonyms": {"x": ["y"]}}))
-    assert one == two == Plan.from_json(one.to_json())
-    assert one != Plan.of(full_settings({"sortableAttributes": ["a"]}))
+    one = FieldPlan.of(full_settings({"searchableAttributes": ["a", "b"], "stopWords": ["x"]}))
+    two = FieldPlan.of(full_settings({"searchableAttributes": ["b", "a"], "synonyms": {"x": ["y"]}}))
+    assert one == two == FieldPlan.from_json(one.to_json())
+    assert one != FieldPlan.of(full_settings({"sortableAttributes": ["a"]}))
     assert one.is_searchable("a.inner")
     assert not one.is_searchable("ab")
 
@@ -101,12 +101,12 @@ def test_scores_can_be_taken_apart_and_fit_a_float(rules: list[str], units: int,
 
 @pytest.fixture
 def state(tmp_path: Path) -> Any:
-    opened = State(tmp_path / "state.sqlite")
+    opened = ServerState(tmp_path / "state.sqlite")
     yield opened
     opened.close()
 
 
-def test_keys_are_compared_and_limited(state: State) -> None:
+def test_keys_are_compared_and_limited(state: ServerState) -> None:
     ring = KeyRing(state, "master")
     assert ring.permit("Bearer master", "keys.get") == Permit()
     assert code_of(ring.permit, None, "search") == "missing_authorization_header"
@@ -119,7 +119,7 @@ def test_keys_are_compared_and_limited(state: State) -> None:
     assert not Permit(("mail-*",), {"other": None}).allows("mail-1")
 
 
-def test_tasks_survive_and_keep_their_order(tmp_path: Path, state: State) -> None:
+def test_tasks_survive_and_keep_their_order(tmp_path: Path, state: ServerState) -> None:
     queue = TaskQueue(state, tmp_path / "payloads")
     large = b"[" + b"1," * 200_000 + b"1]"
     first = queue.enqueue("documentAdditionOrUpdate", "a", {}, {}, b"[]")
@@ -142,7 +142,7 @@ def test_tasks_survive_and_keep_their_order(tmp_path: Path, state: State) -> Non
 
 @pytest.mark.parametrize("cancels", [False, True])
 def test_what_comes_while_a_batch_is_read_shares_its_commit_unless_it_may_be_canceled(
-    tmp_path: Path, state: State, cancels: bool
+    tmp_path: Path, state: ServerState, cancels: bool
 ) -> None:
     queue, catalog = TaskQueue(state, tmp_path / "payloads"), Catalog(state, tmp_path)
     request = {"format": "json", "delimiter": ",", "partial": False}
@@ -168,7 +168,7 @@ def test_what_comes_while_a_batch_is_read_shares_its_commit_unless_it_may_be_can
     catalog.close()
 
 
-def test_a_payload_without_a_task_is_removed(tmp_path: Path, state: State) -> None:
+def test_a_payload_without_a_task_is_removed(tmp_path: Path, state: ServerState) -> None:
     folder = tmp_path / "payloads"
     queue = TaskQueue(state, folder)
     (folder / "77.payload").write_bytes(b"x")
@@ -186,7 +186,7 @@ def test_a_folder_has_one_holder(tmp_path: Path) -> None:
 
 def test_all_threads_help_when_much_is_waiting_and_nothing_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine_module, "WRITER_THREADS", 3)
-    engine = Engine.create(tmp_path / "index", Plan.of(full_settings({})), Attributes([], set(), []))
+    engine = Engine.create(tmp_path / "index", FieldPlan.of(full_settings({})), Attributes([], set(), []))
     for number, is_busy in enumerate((False, True, False, True)):
         transaction = engine.begin(is_busy=is_busy)
         for place in range(50):
@@ -201,12 +201,12 @@ def test_all_threads_help_when_much_is_waiting_and_nothing_is_lost(tmp_path: Pat
 _EIGHT_COMMITS = """
 import os, sys
 from pathlib import Path
-from archiver.search.embedded.engine import Engine
-from archiver.search.embedded.plan import Plan
-from archiver.search.embedded.rows import Attributes
-from archiver.search.embedded.settings import full_settings
+from archiver.search_server.engine import Engine
+from archiver.search_server.plan import FieldPlan
+from archiver.search_server.document_fields import Attributes
+from archiver.search_server.settings import full_settings
 
-engine = Engine.create(Path(sys.argv[1]), Plan.of(full_settings({})), Attributes([], set(), []))
+engine = Engine.create(Path(sys.argv[1]), FieldPlan.of(full_settings({})), Attributes([], set(), []))
 for turn in range(8):
     transaction = engine.begin()
     for number in range(20):

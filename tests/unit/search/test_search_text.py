@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from archiver.search.embedded.formatting import crop_window, select
-from archiver.search.embedded.matching import Match, Matcher, distance
-from archiver.search.embedded.query_terms import ParsedQuery, Unit, parse_query
-from archiver.search.embedded.settings import full_settings
-from archiver.search.embedded.text import Segmenter, fold_value, folded_text
 from archiver.search.words import WORD, count_words, fold, fold_any, words
+from archiver.search_server.formatting import crop_window, select
+from archiver.search_server.matching import Match, Matcher, distance
+from archiver.search_server.query_terms import ParsedQuery, Unit, parse_query
+from archiver.search_server.settings import full_settings
+from archiver.search_server.text import Segmenter, fold_value, folded_text
 
 PLAIN = Segmenter()
 

@@ -11,7 +11,17 @@ from archiver.errors import WrongKey
 from archiver.secrets import Keyring
 from archiver.store import stream
 from archiver.store.errors import Damage, Spot, UnknownVersion
-from archiver.store.frames import HEADER_BYTES, Codec, Kind, decode_header, finish_header, new_header, open_frame, seal_frame
+from archiver.store.frames import (
+    HEADER_BYTES,
+    Codec,
+    FrameKind,
+    decode_header,
+    finish_header,
+    new_front,
+    new_salts,
+    open_frame,
+    seal_frame,
+)
 from archiver.store.keys import PackKeys
 
 KEYS = PackKeys(Keyring.generate())
@@ -20,8 +30,9 @@ SPOT = Spot("test.pack", 0)
 
 def frame(body: bytes = b"the body") -> bytes:
     sha256 = hashlib.sha256(body).digest()
-    header = new_header(KEYS.active, Kind.MESSAGE, Codec.STORED, 0, 0, len(body), sha256)
-    return seal_frame(KEYS.active, header, sha256, body)
+    (salt,) = new_salts(1)
+    front = new_front(KEYS.active, FrameKind.MESSAGE, Codec.STORED, 0, 0, len(body), sha256, salt)
+    return seal_frame(KEYS.active, front, salt, sha256, body)
 
 
 def read(data: bytes) -> tuple[bytes, bytes]:
@@ -47,7 +58,7 @@ def test_every_flipped_bit_of_a_frame_is_found() -> None:
 def test_a_header_that_was_forged_with_its_checksum_does_not_open() -> None:
     whole = frame()
     front = bytearray(whole[:56])
-    front[5] = Kind.PART
+    front[5] = FrameKind.PART
     header = decode_header(whole[:HEADER_BYTES], SPOT)
     forged = finish_header(bytes(front), header.payload_length, header.payload_crc) + whole[HEADER_BYTES:]
     with pytest.raises(Damage, match="does not open"):
@@ -99,8 +110,8 @@ def test_a_stream_that_was_cut_swapped_or_moved_does_not_open() -> None:
 
 def test_a_lost_key_and_a_wrong_key_are_told_apart() -> None:
     other = PackKeys(Keyring({"other": b"x" * 32}))
-    with pytest.raises(WrongKey, match="not among the given ones \\(other\\)"):
+    with pytest.raises(WrongKey, match="not configured \\(only other\\)"):
         other.find(KEYS.active.fingerprint, KEYS.active.id)
     same_id = PackKeys(Keyring({KEYS.active.id: b"y" * 32}))
-    with pytest.raises(WrongKey, match="given under this id is another one"):
+    with pytest.raises(WrongKey, match="the configured key of this id is another one"):
         same_id.find(KEYS.active.fingerprint, KEYS.active.id)

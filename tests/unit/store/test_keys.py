@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from archiver.config import load_settings
+from archiver.maintenance.keys import rotate_storage_key
 from archiver.secrets import STORAGE_KEY_FILE, Keyring, SecretFolder, storage_keyring
-from archiver.services.keys import rotate_storage_key
 from archiver.store.keys import Mac
 
 

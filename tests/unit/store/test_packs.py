@@ -12,16 +12,17 @@ from google_crc32c import value as crc32c
 from archiver.errors import WrongKey
 from archiver.secrets import Keyring
 from archiver.store.archive import entries
-from archiver.store.content import Memory, Spooled
+from archiver.store.content import MemoryContent, Spooled
 from archiver.store.dictionaries import Trainer
 from archiver.store.encoder import Record
 from archiver.store.errors import Damage, LostDictionary, LostPack, StoreUnavailable, UnknownVersion
 from archiver.store.files import OsFiles
-from archiver.store.frames import Kind
+from archiver.store.frames import HEADER_BYTES, FrameKind
 from archiver.store.keys import PackKeys
-from archiver.store.pack import PACK_HEADER_BYTES, read_seal, walk
+from archiver.store.listing import list_pack
+from archiver.store.pack import PACK_HEADER_BYTES, SEAL_BYTES, read_seal, survey, walk
 from archiver.store.writer import PackWriter
-from tests.store_world import Failing, PackWorld, mail
+from tests.support.store_world import Failing, PackWorld, mail
 
 
 def pack_paths(folder: Path) -> list[Path]:
@@ -35,6 +36,18 @@ def test_messages_come_back_also_from_a_new_process(tmp_path: Path) -> None:
     world.archive.close()
     world.open()
     assert [world.read(message) for message in messages] == messages
+
+
+def test_no_two_frames_have_one_salt(tmp_path: Path) -> None:
+    """Key and nonce of a frame are made from it."""
+    world = PackWorld(tmp_path)
+    world.store(*map(mail, range(60)))
+    world.store(*map(mail, range(60, 120)), mail(120, attachment=os.urandom(6 << 20)))
+    (path,) = pack_paths(tmp_path)
+    data = path.read_bytes()
+    found = list(walk(lambda offset, length: data[offset : offset + length], len(data), path.name))
+    salts = [item.header.salt for item in found if not isinstance(item, Damage)]
+    assert len(salts) == len(found) == len(set(salts)) > 120
 
 
 def test_small_mail_gets_a_dictionary_that_every_pack_carries(tmp_path: Path) -> None:
@@ -58,7 +71,7 @@ def test_small_mail_gets_a_dictionary_that_every_pack_carries(tmp_path: Path) ->
         carried = {
             int.from_bytes(reopened.archive.frames.open_in(pack, item.offset, 0).sha256[:4], "big")
             for item in found
-            if item.header.kind == Kind.DICTIONARY
+            if item.header.kind == FrameKind.DICTIONARY
         }
         assert used <= carried
         with_dictionary += bool(used)
@@ -109,6 +122,28 @@ def test_a_torn_tail_is_cut_and_writing_goes_on(tmp_path: Path, lost: int) -> No
     assert world.read(mail(3)) == mail(3)
     pack = world.archive.backend.open(UUID(path.stem))
     assert not [item for item in walk(pack.read_at, pack.size, pack.name) if isinstance(item, Damage)]
+
+
+def test_a_listing_and_a_survey_agree_on_what_an_interrupted_seal_leaves(tmp_path: Path) -> None:
+    """Whatever is there of the index and the seal: nothing is damaged, and the pack ends behind the last message."""
+    world = PackWorld(tmp_path, limit_bytes=1000)
+    world.store(mail(1), mail(2))
+    world.store(mail(3))
+    path = pack_paths(tmp_path)[0]
+    whole, pack = path.read_bytes(), world.archive.backend.open(UUID(path.stem))
+    seal = read_seal(pack.read_at, pack.size)
+    assert seal is not None
+    spoilt = bytearray(whole[: seal.index_offset + HEADER_BYTES + 8])
+    spoilt[-1] ^= 1
+    left = [bytes(spoilt) + whole[len(spoilt) : -SEAL_BYTES], *(whole[:end] for end in range(seal.index_offset, len(whole)))]
+    path.chmod(0o600)
+    for data in left:
+        path.write_bytes(data)
+        pack = world.archive.backend.open(UUID(path.stem))
+        listed, found = list_pack(pack, world.archive.frames), survey(pack.read_at, pack.size, pack.name)
+        assert (listed.end, listed.damage) == (found.end, ()) == (seal.index_offset, ())
+        assert not found.is_damaged
+        assert len(listed.entries) == seal.frames
 
 
 @pytest.mark.parametrize("tail", [b"\0" * 5000, b"garbage" * 100, b"\xf6AF\x1e" * 200])
@@ -184,7 +219,7 @@ def test_an_error_in_a_later_batch_leaves_the_earlier_ones_alone(tmp_path: Path)
         try:
             world.store(mail(2))
         except StoreUnavailable:
-            assert (hashlib.sha256(mail(2)).digest(), Kind.MESSAGE) not in world.places.known
+            assert (hashlib.sha256(mail(2)).digest(), FrameKind.MESSAGE) not in world.places.known
         files.fail_at = -1
         world.store(mail(3))
         assert [world.read(mail(1)), world.read(mail(3))] == [mail(1), mail(3)]
@@ -212,7 +247,7 @@ def test_a_flipped_byte_anywhere_is_found_and_the_rest_is_read(tmp_path: Path) -
         hit = [key for key, spot in world.places.known.items() if spot.offset <= place < spot.offset + spot.length]
         for message in messages:
             sha256 = hashlib.sha256(message).digest()
-            if (sha256, Kind.MESSAGE) in hit:
+            if (sha256, FrameKind.MESSAGE) in hit:
                 with pytest.raises((Damage, WrongKey, UnknownVersion)):
                     world.archive.read(sha256)
             else:
@@ -244,7 +279,7 @@ def test_a_lost_dictionary_is_named_and_found_in_another_pack(tmp_path: Path) ->
     world.store(late)
     world.archive.close()
     (path,) = pack_paths(tmp_path / "one")
-    frame = next(place for (_, kind), place in world.places.known.items() if kind is Kind.DICTIONARY)
+    frame = next(place for (_, kind), place in world.places.known.items() if kind is FrameKind.DICTIONARY)
     data = bytearray(path.read_bytes())
     data[frame.offset + 100] ^= 1
     path.write_bytes(data)
@@ -254,7 +289,7 @@ def test_a_lost_dictionary_is_named_and_found_in_another_pack(tmp_path: Path) ->
 
 
 def world_dictionary(world: PackWorld, message: bytes) -> int:
-    place = world.places.known[hashlib.sha256(message).digest(), Kind.MESSAGE]
+    place = world.places.known[hashlib.sha256(message).digest(), FrameKind.MESSAGE]
     pack = world.archive.backend.open(place.pack_id)
     item = next(walk(pack.read_at, pack.size, pack.name, place.offset))
     assert not isinstance(item, Damage)
@@ -303,7 +338,7 @@ def test_a_crash_while_sealing_does_not_hurt(tmp_path: Path) -> None:
         files = Failing()
         writer = PackWriter.create(folder, keys.active, Trainer(), files)
         message = mail(1)
-        appended = writer.append([Record(Kind.MESSAGE, hashlib.sha256(message).digest(), Memory(message))])
+        appended = writer.append([Record(FrameKind.MESSAGE, hashlib.sha256(message).digest(), MemoryContent(message))])
         files.fail_at = files.count + fail_at
         try:
             writer.seal()
@@ -322,13 +357,13 @@ def test_a_large_message_is_streamed_and_comes_back(tmp_path: Path) -> None:
     sha256 = hashlib.sha256(path.read_bytes()).digest()
     world = PackWorld(tmp_path / "packs")
     with Spooled(path) as raw:
-        written = world.archive.append([Record(Kind.MESSAGE, sha256, raw)])
+        written = world.archive.append([Record(FrameKind.MESSAGE, sha256, raw)])
     for frame in written.batch.frames:
         world.places.known[frame.sha256, frame.kind] = frame.place
     pieces = list(world.archive.stream(sha256))
     assert len(pieces) > 1
     assert b"".join(pieces) == path.read_bytes()
-    place = world.places.known[sha256, Kind.MESSAGE]
+    place = world.places.known[sha256, FrameKind.MESSAGE]
     (pack,) = pack_paths(tmp_path / "packs")
     data = bytearray(pack.read_bytes())
     data[place.offset + place.length - 1000] ^= 1

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from archiver.store import base64_lines
 from archiver.store.base64_lines import Lines
-from archiver.store.content import Memory, Spooled
+from archiver.store.content import MemoryContent, Spooled
 from archiver.store.parts import MIN_PART_BYTES, find_cuts
 from archiver.store.recipe import Literal, Recipe, cut_message, part_pieces
-from tests.store_world import mail
+from tests.support.store_world import mail
 
 
 def put_together(message: bytes) -> bytes:
-    cut = cut_message(Memory(message))
+    cut = cut_message(MemoryContent(message))
     if cut is None:
         return message
     data = b"".join(cut.pieces())
@@ -83,7 +83,7 @@ def test_base64_parts_are_decoded_when_that_is_exact(data: bytes, line: int, eol
     head = b'Content-Type: multipart/mixed; boundary="b"' + eol * 2 + b"--b" + eol
     head += b"Content-Transfer-Encoding: base64" + eol * 2
     message = head + base64_text(data, line, eol) + tail + eol + b"--b--" + eol
-    cut = cut_message(Memory(message))
+    cut = cut_message(MemoryContent(message))
     assert cut is not None
     assert put_together(message) == message
     if tail != b" ":
@@ -105,7 +105,7 @@ def test_base64_parts_are_decoded_when_that_is_exact(data: bytes, line: int, eol
 def test_base64_that_can_not_be_made_again_is_kept_as_it_is(spoil: object) -> None:
     text = spoil(base64_text(bytes(range(256)) * 70, 76, b"\r\n"))  # type: ignore[operator]
     message = b"Content-Transfer-Encoding: base64\r\n\r\n" + text
-    cuts = find_cuts(Memory(message))
+    cuts = find_cuts(MemoryContent(message))
     assert [cut.lines for cut in cuts] == [None]
     assert put_together(message) == message
 
@@ -114,28 +114,28 @@ def test_non_canonical_padding_bits_are_kept_as_they_are() -> None:
     text = base64_text(b"x" * 20_000, 76, b"\n")
     assert text.endswith(b"eHg=")
     message = b"Content-Transfer-Encoding: base64\n\n" + text[:-2] + b"h="  # decodes alike, encodes differently
-    assert [cut.lines for cut in find_cuts(Memory(message))] == [None]
+    assert [cut.lines for cut in find_cuts(MemoryContent(message))] == [None]
     assert put_together(message) == message
 
 
 def test_the_same_attachment_is_one_part_whoever_sends_it() -> None:
     attachment = bytes(range(256)) * 100
-    first = cut_message(Memory(mail(1, attachment=attachment)))
-    second = cut_message(Memory(mail(2, attachment=attachment, eol="\n")))
+    first = cut_message(MemoryContent(mail(1, attachment=attachment)))
+    second = cut_message(MemoryContent(mail(2, attachment=attachment, eol="\n")))
     assert first is not None
     assert second is not None
     assert [sha256 for sha256, _ in first.parts] == [sha256 for sha256, _ in second.parts]
 
 
 def test_small_messages_are_stored_whole() -> None:
-    assert cut_message(Memory(b"")) is None
-    assert cut_message(Memory(b"x" * (MIN_PART_BYTES - 1))) is None
+    assert cut_message(MemoryContent(b"")) is None
+    assert cut_message(MemoryContent(b"x" * (MIN_PART_BYTES - 1))) is None
 
 
 def test_attachments_in_a_forwarded_message_are_found() -> None:
     inner = mail(1, attachment=bytes(range(256)) * 100, eol="\n")
     outer = b'Content-Type: multipart/mixed; boundary="out"\n\n--out\nContent-Type: message/rfc822\n\n' + inner + b"\n--out--\n"
-    cut = cut_message(Memory(outer))
+    cut = cut_message(MemoryContent(outer))
     assert cut is not None
     assert [place.lines for place in cut.cuts] == [Lines(76, "lf")]
     assert put_together(outer) == outer
@@ -146,7 +146,7 @@ def test_a_spooled_message_is_cut_as_the_same_in_memory(tmp_path: Path) -> None:
     path = tmp_path / "spooled"
     path.write_bytes(message)
     with Spooled(path) as raw:
-        spooled, held = cut_message(raw), cut_message(Memory(message))
+        spooled, held = cut_message(raw), cut_message(MemoryContent(message))
         assert spooled is not None
         assert held is not None
         assert spooled.head == held.head

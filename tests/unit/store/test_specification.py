@@ -17,8 +17,8 @@ from google_crc32c import value as crc32c
 
 from archiver.secrets import Keyring
 from archiver.store.keys import PackKeys
-from archiver.store.sealed_file import sealed
-from tests.store_world import PackWorld, mail
+from archiver.store.sealed_file import seal_pieces
+from tests.support.store_world import PackWorld, mail
 
 PAGE = Path(__file__).parents[3] / "docs" / "pack-format.md"
 
@@ -123,7 +123,7 @@ def test_the_seal_of_a_real_pack(tmp_path: Path) -> None:
 
 def test_a_sealed_dump() -> None:
     secret, content = bytes(range(32)), bytes(3_000_000)
-    data = b"".join(sealed(PackKeys(Keyring({"example": secret})).active, [content]))
+    data = b"".join(seal_pieces(PackKeys(Keyring({"example": secret})).active, [content]))
     magic, version, zero, fingerprint, salt = struct.unpack_from("<8sHH4s16s", data)
     assert (magic, version, zero, fingerprint) == (b"ARCHDUMP", 1, 0, derive(secret, "fingerprint", 4))
     cipher = AESGCM(hmac.digest(derive(secret, "dump", 32), salt, "sha256"))

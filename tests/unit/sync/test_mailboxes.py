@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import uuid4
 
-from archiver.sync.listings import Listing
+from archiver.sync.listings import CycleListing
 from archiver.sync.mailboxes import KnownMailbox, ListedMailbox, plan
 
 
@@ -49,7 +49,7 @@ def test_a_mailbox_that_is_listed_again_is_back() -> None:
 
 
 def test_what_is_listed_and_neither_waits_nor_runs_is_overlooked() -> None:
-    assert Listing(mailboxes=5, waiting=2).overlooked(3) == 0
-    assert Listing(mailboxes=5, waiting=2).overlooked(2) == 1
-    assert Listing.read({"mailboxes": 5, "of a later version": 1}) == Listing(mailboxes=5)
-    assert Listing.read(None) == Listing()
+    assert CycleListing(mailboxes=5, waiting=2).overlooked(3) == 0
+    assert CycleListing(mailboxes=5, waiting=2).overlooked(2) == 1
+    assert CycleListing.read({"mailboxes": 5, "of a later version": 1}) == CycleListing(mailboxes=5)
+    assert CycleListing.read(None) == CycleListing()

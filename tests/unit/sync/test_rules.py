@@ -7,10 +7,10 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from archiver.models.states import MailboxRunState, RunOutcome, SessionState, SourceStatus
-from archiver.sync.cycle import judge
-from archiver.sync.moves import MAILBOX_BEGINS, MAILBOX_EVENTS, SESSION_EVENTS, SOURCE_EVENTS, SOURCE_PAUSED, before
-from archiver.sync.relay import Picked, choose
+from archiver.db.states import MailboxRunState, RunOutcome, SessionState, SourceStatus
+from archiver.sync.cycle import run_outcome
+from archiver.sync.relay import PickedJobs, choose
+from archiver.sync.transitions import MAILBOX_BEGINS, MAILBOX_EVENTS, SESSION_EVENTS, SOURCE_EVENTS, SOURCE_PAUSED, before
 
 MACHINES = [
     (SOURCE_EVENTS, SourceStatus, SourceStatus.PENDING),
@@ -40,8 +40,8 @@ def test_guards_are_the_states_before() -> None:
 
 def picked(
     source: UUID | None, job: str = "process-mailbox", priority: int = 10, under_way: int = 0, in_front: int = 0, of: int = 1000
-) -> Picked:
-    return Picked(uuid4(), job, {}, source, None, priority, under_way, in_front, of)
+) -> PickedJobs:
+    return PickedJobs(uuid4(), job, {}, source, None, priority, under_way, in_front, of)
 
 
 def test_mailboxes_go_round_robin_over_the_sources() -> None:
@@ -105,4 +105,4 @@ def totals(**changes: int) -> dict[str, int]:
     ],
 )
 def test_a_run_with_anything_missing_is_never_a_success(counts: dict[str, int], waiting: int, expected: RunOutcome) -> None:
-    assert judge(counts, waiting) is expected
+    assert run_outcome(counts, waiting) is expected

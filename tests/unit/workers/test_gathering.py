@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from archiver.sync.batching import clean_batch, gather, join
 from connectors.base import BATCH_BYTES, Batch, ChangeKind, CopyChange, FailedMessage, FolderListing, RawMessage, Skipped
 from connectors.errors import Throttled
-from workers.gathering import cleaned, gather, join
 
 
 def batch(*keys: str, size: int = 10) -> Batch:
@@ -71,7 +71,7 @@ def test_names_and_reasons_are_cleaned_and_keys_are_not() -> None:
         listings=(FolderListing("a\0", ("k\0",)),),
         state={"imap:a\0": "b\0", "gone\0": None},
     )
-    clean = cleaned(given)
+    clean = clean_batch(given)
     assert (clean.messages[0].folder, clean.messages[0].labels) == ("a\ufffd", ("l\ufffd",))
     assert clean.messages[1] is given.messages[1]
     assert clean.messages[0].provider_key == clean.listings[0].provider_keys[0] == "k\0"

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from connectors.errors import Unavailable
 from connectors.files import unpacking
-from tests import mailfiles
 from tests.contract.subject import QuietContext
+from tests.support import mailfiles
 from tests.unit.connectors.files.reader import imported
 
 ONE, TWO = mailfiles.message(1), mailfiles.message(2)
@@ -81,7 +81,7 @@ def test_links_and_devices_are_named_and_not_made(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("end", ["zip", "gz", "zst", "xz"])
 def test_bombs_are_refused(tmp_path: Path, end: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unpacking, "ALWAYS_BYTES", 1 << 20)
+    monkeypatch.setattr(unpacking, "HARMLESS_BYTES", 1 << 20)
     data = POSTMARKED + bytes(16 << 20)
     bomb = mailfiles.zipped({"a.mbox": data}) if end == "zip" else mailfiles.COMPRESS[end](data)
     mailfiles.put(tmp_path / "in" / f"bomb.mbox.{end}", bomb)

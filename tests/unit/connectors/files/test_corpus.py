@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import mailfiles
+from tests.support import mailfiles
 from tests.unit.connectors.files.reader import imported
 
 _HEADER_FROM = re.compile(rb"(?m)^>*From ")

@@ -10,10 +10,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from connectors.files.mbox import Mbox, Quoting
-from connectors.files.opened import OpenFile
+from connectors.files.mbox import Mbox
+from connectors.files.open_file import OpenFile
 from connectors.files.postmark import postmark_date
-from tests import mailfiles
+from connectors.files.survey import survey
+from connectors.files.variants import VARIANTS
+from tests.support import mailfiles
 from tests.unit.connectors.files.reader import imported
 
 POSTMARK = mailfiles.POSTMARK
@@ -23,11 +25,11 @@ def names(path: Path, data: bytes) -> tuple[str, list[bytes]]:
     """Its variant, and the messages as they were."""
     mailfiles.put(path / "in.mbox", data)
     with OpenFile(path / "in.mbox") as file:
-        mbox = Mbox(file)
-        variant = mbox.variant()
+        variant = survey(file)
+        mbox = Mbox(file, variant)
         spans = list(mbox.spans())
-        whole = [mbox.content(span, variant.quoting) for span in spans]
-        assert [b"".join(mbox.pieces(span, variant.quoting)) for span in spans] == whole
+        whole = [mbox.content(span) for span in spans]
+        assert [b"".join(mbox.pieces(span)) for span in spans] == whole
         assert all(before.next == after.at for before, after in itertools.pairwise(spans)), "a byte that is nowhere"
         return variant.name, whole
 
@@ -167,8 +169,8 @@ def test_whatever_is_in_a_body_comes_back_from_mboxrd(tmp_path: Path, bodies: li
     mails.append(mailfiles.message(99, b">>From so that it shows\n"))
     mailfiles.put(tmp_path / "in.mbox", mailfiles.mbox(mails, "mboxrd"))
     with OpenFile(tmp_path / "in.mbox") as file:
-        mbox = Mbox(file)
-        assert [mbox.content(span, Quoting.ALL) for span in mbox.spans()] == mails
+        mbox = Mbox(file, VARIANTS["mboxrd"])
+        assert [mbox.content(span) for span in mbox.spans()] == mails
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -19,8 +19,8 @@ from connectors.files import FilesSettings
 from connectors.files.detect import FileKind, detect
 from connectors.files.header import read_marks
 from connectors.files.names import SEPARATOR, folder_of, maildir_folder
-from tests import mailfiles
 from tests.contract.subject import nothing
+from tests.support import mailfiles
 from tests.unit.connectors.files.reader import ADDRESS, connector, fetched, imported
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from connectors.base import MailboxRef
 from connectors.files import ImportSettings
-from tests import mailfiles
 from tests.contract.subject import nothing
+from tests.support import mailfiles
 from tests.unit.connectors.files.reader import ADDRESS, connector, fetched, imported
 
 GOOD = mailfiles.message(1)

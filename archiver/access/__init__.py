@@ -1,0 +1,1 @@
+"""Who can do what: users, rights, grants, API keys, and the audit log."""

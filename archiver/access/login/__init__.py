@@ -1,0 +1,1 @@
+"""Signing in: passwords, second factors, OpenID Connect, login sessions, and the first administrator."""

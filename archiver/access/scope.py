@@ -1,0 +1,118 @@
+"""The mail that a principal can see: one predicate for search, lists, threads, attachments, exports and statistics."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from sqlalchemy import Connection, text
+
+from archiver.access.principal import Principal
+from archiver.db.states import UserRole
+
+# Own mailboxes by verified address, and what was granted: a mailbox, addresses by pattern (* matches anything), a source.
+# When an address moves from one mailbox to another, the new mailbox is visible to users whose address was verified, or granted,
+# since the move; the former mailbox stays visible to users who were granted the address before it.
+_GRANTED = """
+    SELECT b.id FROM mailboxes b JOIN users u ON u.id = :user_id
+    WHERE (u.address_verified_at IS NOT NULL AND lower(b.address) = lower(u.email)
+            AND (b.replaces_id IS NULL OR u.address_verified_at > b.created_at))
+       {own_mail}
+       OR EXISTS (
+        SELECT 1 FROM grants g WHERE g.user_id = u.id {condition} AND (
+            g.mailbox_id = b.id OR g.source_id = b.source_id
+            OR lower(coalesce(b.former_address, b.address)) LIKE replace(replace(replace(replace(
+                g.address_pattern, '\\', '\\\\'), '%', '\\%'), '_', '\\_'), '*', '%')
+                AND (strpos(g.address_pattern, '*') > 0
+                    OR CASE WHEN b.former_address IS NOT NULL THEN g.created_at < b.gone_at
+                            ELSE b.replaces_id IS NULL OR g.created_at > b.created_at END)))"""
+# An administrator who said that this archive is for their own mail reads every mailbox that is nobody else's: not of a source
+# that another user added, and not the verified address of another user.
+_OWN_MAIL = """
+       OR (u.role = 'administrator' AND u.settings @> '{"own_mail": true}'
+            AND EXISTS (SELECT 1 FROM ingestion_sources s
+                WHERE s.id = b.source_id AND (s.owner_id IS NULL OR s.owner_id = u.id))
+            AND NOT EXISTS (SELECT 1 FROM users o
+                WHERE o.id <> u.id AND o.address_verified_at IS NOT NULL AND lower(o.email) = lower(b.address)))"""
+_VISIBLE = text(_GRANTED.format(condition="", own_mail=_OWN_MAIL))
+_WRITABLE = text(_GRANTED.format(condition="AND g.may_ingest", own_mail=""))
+
+
+@dataclass(frozen=True, slots=True)
+class MailScope:
+    """All mailboxes (None), or these. Everything that shows mail applies it, and once more to the rows it is about to show."""
+
+    mailboxes: frozenset[UUID] | None = None
+
+    def sees(self, mailbox_id: UUID) -> bool:
+        return self.mailboxes is None or mailbox_id in self.mailboxes
+
+    def narrow_to(self, mailbox_id: UUID | None) -> MailScope:
+        """Only this mailbox, if it is in the scope; otherwise nothing."""
+        if mailbox_id is None:
+            return self
+        return MailScope(frozenset({mailbox_id}) if self.sees(mailbox_id) else frozenset())
+
+    def copies(self, alias: str = "c") -> str:
+        """The condition on a row of message_copies. Deleted copies are visible to no principal."""
+        visible = "" if self.mailboxes is None else f" AND {alias}.mailbox_id = ANY(:scope_mailboxes)"
+        return f"{alias}.deleted_at IS NULL{visible}"
+
+    def messages(self, alias: str = "m") -> str:
+        """The condition on a row of messages: one of its copies is visible."""
+        return f"EXISTS (SELECT 1 FROM message_copies sc WHERE sc.message_id = {alias}.id AND {self.copies('sc')})"  # noqa: S608
+
+    def search_state(self, alias: str = "m") -> str:
+        """How far a message is searchable within this scope. If all its visible copies are newer than its document, it is
+        pending until the next one, even if it has long been searchable for other users."""
+        if self.mailboxes is None:
+            return f"{alias}.search_state"
+        return (
+            f"CASE WHEN {alias}.indexed_at IS NULL OR EXISTS (SELECT 1 FROM message_copies si WHERE si.message_id = {alias}.id"  # noqa: S608
+            f" AND {self.copies('si')} AND si.created_at <= {alias}.indexed_at) THEN {alias}.search_state ELSE 'pending' END"
+        )
+
+    def archived_at(self, alias: str = "m") -> str:
+        """When the first visible copy was archived."""
+        return self._first(alias, "created_at") if self.mailboxes is not None else f"{alias}.archived_at"
+
+    def received_at(self, alias: str = "m") -> str:
+        return self._first(alias, "received_at") if self.mailboxes is not None else f"{alias}.received_at"
+
+    def date_origin(self, alias: str = "m") -> str:
+        """Where nothing in the message says when, it is by the visible copies whether a server did."""
+        if self.mailboxes is None:
+            return f"{alias}.date_origin"
+        told = f"CASE WHEN {self.received_at(alias)} IS NULL THEN 'none' ELSE 'server' END"
+        return f"CASE WHEN {alias}.date_origin IN ('server', 'none') THEN {told} ELSE {alias}.date_origin END"
+
+    def _first(self, alias: str, column: str) -> str:
+        seen = self.copies("sf")
+        return f"(SELECT min(sf.{column}) FROM message_copies sf WHERE sf.message_id = {alias}.id AND {seen})"  # noqa: S608
+
+    def values(self) -> dict[str, object]:
+        """The parameters of the conditions."""
+        return {} if self.mailboxes is None else {"scope_mailboxes": sorted(self.mailboxes)}
+
+
+EVERYTHING = MailScope()
+NOTHING = MailScope(frozenset())
+
+
+def writable_by(connection: Connection, principal: Principal) -> MailScope:
+    """The mailboxes that a principal can submit messages to: their own, and those granted for it; for an administrator, all.
+    The right to read does not include the right to write."""
+    if principal.role is UserRole.ADMINISTRATOR:
+        return EVERYTHING
+    if principal.user_id is None:
+        return NOTHING
+    return MailScope(frozenset(connection.execute(_WRITABLE, {"user_id": principal.user_id}).scalars()))
+
+
+def scope_of(connection: Connection, principal: Principal) -> MailScope:
+    """Auditors see all mail, other users only with that right. Administrators get no exception."""
+    if principal.role is UserRole.AUDITOR or principal.may_read_all:
+        return EVERYTHING
+    if principal.user_id is None:
+        return NOTHING
+    return MailScope(frozenset(connection.execute(_VISIBLE, {"user_id": principal.user_id}).scalars()))

@@ -1,0 +1,1 @@
+"""Postgres: connections, schema, tables, and the values that columns may hold."""

@@ -1,0 +1,117 @@
+"""The states that rows can be in. The database rejects every other value."""
+
+from enum import StrEnum
+
+
+class SourceStatus(StrEnum):
+    PENDING = "pending"
+    IMPORTING = "importing"
+    ACTIVE = "active"
+    SYNCING = "syncing"
+    PAUSED = "paused"
+    ERROR = "error"
+    IMPORTED = "imported"
+
+
+class SessionState(StrEnum):
+    LISTING = "listing"
+    RUNNING = "running"
+
+
+class MailboxRunState(StrEnum):
+    QUEUED = "queued"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class RunOutcome(StrEnum):
+    SUCCESS = "success"
+    INCOMPLETE = "incomplete"
+    FAILED = "failed"
+    STALE = "stale"
+    CANCELLED = "cancelled"
+
+
+class ImportState(StrEnum):
+    """An import waits for its turn, runs, and then has the outcome of its run."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    SUCCESS = "success"
+    INCOMPLETE = "incomplete"
+    FAILED = "failed"
+    STALE = "stale"
+    CANCELLED = "cancelled"
+
+
+class SearchState(StrEnum):
+    PENDING = "pending"
+    BODY = "body"
+    FULL = "full"
+    PARTIAL = "partial"
+    FAILED = "failed"
+
+
+class SearchIndexState(StrEnum):
+    LIVE = "live"
+    BUILDING = "building"
+
+
+class DateOrigin(StrEnum):
+    HEADER = "header"
+    SERVER = "server"
+    RECEIVED = "received"
+    NONE = "none"
+
+
+class ParticipantRole(StrEnum):
+    FROM = "from"
+    SENDER = "sender"
+    REPLY_TO = "reply_to"
+    TO = "to"
+    CC = "cc"
+    BCC = "bcc"
+
+
+class TextState(StrEnum):
+    PENDING = "pending"
+    OK = "ok"
+    EMPTY = "empty"
+    ENCRYPTED = "encrypted"
+    TOO_LARGE = "too_large"
+    TIMEOUT = "timeout"
+    UNSUPPORTED = "unsupported"
+    BROKEN = "broken"
+
+
+class PackState(StrEnum):
+    OPEN = "open"
+    SEALED = "sealed"
+    LEFT = "left"  # abandoned after a write error: still read, never appended to
+    RETIRED = "retired"  # replaced by compaction; its file is removed after a day
+
+
+class DeadLetterKind(StrEnum):
+    MESSAGE = "message"
+    DOCUMENT = "document"
+    JOB = "job"
+
+
+class UserRole(StrEnum):
+    ADMINISTRATOR = "administrator"
+    AUDITOR = "auditor"
+    USER = "user"
+
+
+class UploadState(StrEnum):
+    RECEIVING = "receiving"
+    COMPLETE = "complete"
+
+
+class ExportState(StrEnum):
+    QUEUED = "queued"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"

@@ -1,0 +1,75 @@
+"""The tables. `Base.metadata` and the migrations describe the same schema; a test compares them."""
+
+from archiver.db.ids import message_uuid, uuid7
+from archiver.db.tables.access import (
+    ApiKeyTable,
+    AuditLogTable,
+    ExportTable,
+    GrantTable,
+    LoginSessionTable,
+    SignInPauseTable,
+    UploadTable,
+    UserTable,
+)
+from archiver.db.tables.base import Base
+from archiver.db.tables.ledger import FolderListingTable, SkippedMessageTable, UnaccountedKeyTable
+from archiver.db.tables.messages import (
+    AttachmentTable,
+    IndexLeaseTable,
+    MessageAttachmentTable,
+    MessageCopyTable,
+    MessageTable,
+    ParticipantTable,
+    ReadingAttemptTable,
+)
+from archiver.db.tables.search import SearchIndexTable, ThreadLinkTable, ThreadRulesTable
+from archiver.db.tables.sources import IngestionSourceTable, MailboxTable
+from archiver.db.tables.store import ArchiveStateTable, MessagePartTable, ObjectTable, PackTable, TombstoneTable
+from archiver.db.tables.sync import (
+    DeadLetterTable,
+    ImportTable,
+    OutboxTable,
+    SyncRunTable,
+    SyncSessionMailboxTable,
+    SyncSessionTable,
+)
+
+__all__ = [
+    "ApiKeyTable",
+    "ArchiveStateTable",
+    "AttachmentTable",
+    "AuditLogTable",
+    "Base",
+    "DeadLetterTable",
+    "ExportTable",
+    "FolderListingTable",
+    "GrantTable",
+    "ImportTable",
+    "IndexLeaseTable",
+    "IngestionSourceTable",
+    "LoginSessionTable",
+    "MailboxTable",
+    "MessageAttachmentTable",
+    "MessageCopyTable",
+    "MessagePartTable",
+    "MessageTable",
+    "ObjectTable",
+    "OutboxTable",
+    "PackTable",
+    "ParticipantTable",
+    "ReadingAttemptTable",
+    "SearchIndexTable",
+    "SignInPauseTable",
+    "SkippedMessageTable",
+    "SyncRunTable",
+    "SyncSessionMailboxTable",
+    "SyncSessionTable",
+    "ThreadLinkTable",
+    "ThreadRulesTable",
+    "TombstoneTable",
+    "UnaccountedKeyTable",
+    "UploadTable",
+    "UserTable",
+    "message_uuid",
+    "uuid7",
+]

@@ -1,0 +1,1 @@
+"""Proof that the audit log was not changed: anchors outside the database."""

@@ -1,0 +1,118 @@
+"""Search: hits, facets and suggestions, limited to what the caller may read."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Annotated, Literal
+from zoneinfo import ZoneInfo
+
+from fastapi import APIRouter, Query, Response
+from pydantic import BaseModel, Field, TypeAdapter
+
+from archiver.access import audit
+from archiver.access.principal import Principal
+from archiver.access.scope import scope_of
+from archiver.errors import UsageError
+from archiver.http.api.page import Page
+from archiver.http.auth import Context, Searcher
+from archiver.http.context import ApiContext
+from archiver.http.public_text import without_paths
+from archiver.search import suggestions
+from archiver.search.facets import FacetValue
+from archiver.search.service import MessageHit, NotSearchable, Results
+from archiver.search.suggestions import Suggestion
+
+router = APIRouter(tags=["search"])
+
+QueryText = Annotated[
+    str,
+    Query(max_length=2000, description="docs/search.md describes the query language.", examples=['from:alice "annual report"']),
+]
+Facet = Literal["sender", "domain", "year", "folder", "label", "type", "mailbox"]
+Zone = Annotated[
+    str, Query(max_length=64, description="Dates in the query are interpreted in this time zone.", examples=["Europe/Berlin"])
+]
+
+
+class ResultsShape(BaseModel):
+    hits: list[MessageHit]
+    total: int
+    total_is_lower_bound: bool
+    facets: dict[str, list[FacetValue]]
+    not_searchable: NotSearchable
+    next_offset: Annotated[int | None, Field(description="`offset` of the next page; null on the last page.")]
+
+
+class FacetsShape(BaseModel):
+    facets: dict[str, list[FacetValue]]
+
+
+@router.get("/search", response_model=ResultsShape)
+def search(
+    principal: Searcher,
+    context: Context,
+    q: QueryText = "",
+    sort: Literal["newest", "oldest", "best"] = "newest",
+    offset: Annotated[int, Query(ge=0, le=1_000_000)] = 0,
+    limit: Annotated[int, Query(ge=1, le=200)] = 20,
+    facet: Annotated[list[Facet] | None, Query(description="Facets to count as well.")] = None,
+    zone: Zone = "UTC",
+) -> Response:
+    """`400 bad_query`: `errors` says what is wrong with the query, and where.
+
+    Variants of a message are one hit, which lists the others, so a page may have fewer hits than `limit`. Continue at
+    `next_offset`.
+    """
+    found = _search(context, principal, q, sort, offset, limit, facet or [], zone)
+    audit.record_look(context.engine, principal, "search.done", "search", None, query=q, offset=offset, total=found.total)
+    shown = replace(found, not_searchable=_public(found.not_searchable))
+    return Response(_RESULTS.dump_json(shown), media_type="application/json")
+
+
+@router.get("/facets")
+def count_facets(
+    principal: Searcher,
+    context: Context,
+    facet: Annotated[list[Facet], Query(min_length=1)],
+    q: QueryText = "",
+    zone: Zone = "UTC",
+) -> FacetsShape:
+    """The number of hits for each sender, year, folder …"""
+    found = _search(context, principal, q, "newest", 0, 0, facet, zone)
+    audit.record_look(context.engine, principal, "search.done", "search", None, query=q, facets=facet)
+    return FacetsShape(facets=_plain(found.facets))
+
+
+@router.get("/suggestions")
+def suggest(principal: Searcher, context: Context, prefix: Annotated[str, Query(max_length=200)]) -> Page[Suggestion]:
+    """Addresses, mailboxes and folders that start with `prefix`."""
+    with context.reading() as connection:
+        return Page(items=suggestions.suggest(connection, scope_of(connection, principal), prefix))
+
+
+_RESULTS = TypeAdapter(Results)
+
+
+def _search(
+    context: ApiContext, principal: Principal, query: str, sort: str, offset: int, limit: int, facets: list[Facet], zone: str
+) -> Results:
+    try:
+        where = ZoneInfo(zone)
+    except (ValueError, OSError, KeyError):
+        raise UsageError(f"zone: unknown time zone {zone!r}; use a name such as Europe/Berlin") from None
+    with context.reading() as connection:
+        scope = scope_of(connection, principal)
+    return context.search.search(query, scope, sort=sort, offset=offset, limit=limit, facets=facets, zone=where)
+
+
+def _public(found: NotSearchable) -> NotSearchable:
+    reasons: Counter[str] = Counter()
+    for reason, messages in found.reasons.items():
+        reasons[without_paths(reason)] += messages
+    return replace(found, reasons=dict(reasons))
+
+
+def _plain(facets: Mapping[str, list[FacetValue]]) -> dict[str, list[FacetValue]]:
+    return {name: list(values) for name, values in facets.items()}

@@ -1,0 +1,63 @@
+"""Dashboard: amount and size of mail over time, by source, sender and domain."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+from fastapi import APIRouter
+from fastapi.responses import Response
+
+from archiver.access.scope import scope_of
+from archiver.http.pages.base import Viewed
+from archiver.http.pages.search import explain_nothing
+from archiver.reading import statistics
+from archiver.reading.statistics import Month
+
+router = APIRouter(include_in_schema=False)
+
+_BARS = 60
+_WIDTH, _HEIGHT = 960, 180
+
+
+@router.get("/dashboard")
+def dashboard_page(view: Viewed) -> Response:
+    with view.context.reading() as connection:
+        scope = scope_of(connection, view.principal)
+        found = view.context.count_cache.get(("dashboard", scope), lambda: statistics.figures(connection, scope))
+    hidden = explain_nothing(view) if not found.messages else {}
+    return view.page("dashboard.html", figures=found, chart=_chart(found.months), **hidden)
+
+
+def _chart(months: tuple[Month, ...]) -> dict[str, Any] | None:
+    """Bars without gaps: by month, or by year if there are too many months."""
+    if not months:
+        return None
+    first, last = months[0].at, months[-1].at
+    by_month = (last.year - first.year) * 12 + last.month - first.month + 1 <= _BARS
+    counts: dict[tuple[int, int], list[int]] = defaultdict(lambda: [0, 0])
+    for month in months:
+        count = counts[month.at.year, month.at.month if by_month else 1]
+        count[0] += month.messages
+        count[1] += month.bytes
+    keys = [
+        (year, number)
+        for year in range(first.year, last.year + 1)
+        for number in (range(1, 13) if by_month else (1,))
+        if not by_month or (first.year, first.month) <= (year, number) <= (last.year, last.month)
+    ]
+    highest = max(count[0] for count in counts.values()) or 1
+    step = _WIDTH / len(keys)
+    bars = [
+        {
+            "x": round(position * step + step * 0.1, 2),
+            "width": round(step * 0.8, 2),
+            "height": round((_HEIGHT - 24) * counts[key][0] / highest, 2),
+            "label": f"{key[0]}-{key[1]:02}" if by_month else str(key[0]),
+            "messages": counts[key][0],
+            "bytes": counts[key][1],
+        }
+        for position, key in enumerate(keys)
+    ]
+    marks = [bars[0], bars[len(bars) // 2], bars[-1]] if len(bars) > 2 else bars
+    return {"bars": bars, "marks": marks, "width": _WIDTH, "height": _HEIGHT, "highest": highest}

@@ -1,0 +1,215 @@
+"""Search, the home page: search box, facets, result list, reading pane."""
+
+from __future__ import annotations
+
+import shlex
+import tempfile
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Query
+from fastapi.responses import FileResponse, JSONResponse, Response
+from starlette.background import BackgroundTask
+
+from archiver.access import audit
+from archiver.access.principal import Right
+from archiver.access.scope import scope_of
+from archiver.errors import UsageError
+from archiver.http.pages.base import Form, Posted, View, Viewed, local_path, parse_id, redirect
+from archiver.http.pages.histogram import histogram
+from archiver.reading import messages, statistics
+from archiver.reading.export import export
+from archiver.search import saved as saved_searches
+from archiver.search import suggestions
+from archiver.search.query.errors import QueryError
+from archiver.search.service import Results
+from archiver.sources import runs
+
+router = APIRouter(include_in_schema=False)
+
+_PER_PAGE = 30
+_FACETS = ("year", "month", "mailbox", "folder", "label", "sender", "domain", "type")
+_SHOWN = 8
+_MAX_QUERY_CHARS = 2_000
+_SUGGESTED = ("has:attachment", "type:pdf", "newer_than:30d", "larger:5M")
+_SUGGESTED_SAMPLE = ("invoice", '"purchase order"', "heron lamp", "from:@lanternworks.example has:attachment", "type:pdf")
+_EXAMPLES = (
+    ("invoice lamp", "words"),
+    ('"price list"', "phrase"),
+    ("invoice OR receipt", "either"),
+    ("invoice -reminder", "without"),
+    ("from:anna", "from"),
+    ("from:@example.org", "domain"),
+    ("to:sales@example.org", "to"),
+    ("subject:report", "subject"),
+    ("has:attachment", "attachment"),
+    ("type:pdf", "type"),
+    ("filename:invoice", "filename"),
+    ("larger:5M", "larger"),
+    ("after:2023-01-01 before:2024-01-01", "dates"),
+    ("newer_than:6m", "relative"),
+    ("in:INBOX", "folder"),
+    ("mailbox:anna@example.org", "mailbox"),
+)
+
+Text = Annotated[str, Query(max_length=_MAX_QUERY_CHARS)]
+
+
+@router.get("/")
+def search_page(view: Viewed, q: Text = "", sort: str = "", page: int = 1, part: str = "") -> Response:
+    """`part=results` returns facets and list alone, for scripts."""
+    query = q.strip()
+    sort = sort if sort in ("newest", "oldest", "best") else "newest"
+    page = min(max(page, 1), 1_000_000)
+    values: dict[str, Any] = {
+        "q": query,
+        "sort": sort,
+        "page_number": page,
+        "per_page": _PER_PAGE,
+        "results": None,
+        "error": None,
+        "link": link,
+    }
+    try:
+        values["results"] = results = _search(view, query, sort, page)
+        last = max(1, -(-results.total // _PER_PAGE))
+        if not results.hits and page > last:
+            return redirect(link(query, sort, last, part=part))
+        values["facets"] = _facets(view, query, sort, results)
+        values["bars"] = histogram(view.t, results.facets, datetime.now(view.zone).date())
+        values["untimed"] = " ".join(word for word in _words(query) if not word.startswith(("after:", "before:", "on:")))
+    except QueryError as error:
+        values["error"] = error
+    if values["results"] is not None and not values["results"].hits:
+        values |= explain_nothing(view)
+    values["suggested"] = () if query else _SUGGESTED_SAMPLE if view.context.settings.sample_sources else _SUGGESTED
+    values["pages"] = _pages(query, sort, page, values["results"])
+    values["sorts"] = [(one, view.t(f"search.{one}"), link(query, one), one == sort) for one in ("newest", "oldest", "best")]
+    values["saved"] = saved_searches.of(view.user)
+    values["is_saved"] = any(one["query"] == query for one in values["saved"])
+    return view.page("search_results.html" if part == "results" else "search.html", **values)
+
+
+def _search(view: View, query: str, sort: str, page: int) -> Results:
+    context = view.context
+    with context.reading() as connection:
+        scope = scope_of(connection, view.principal)
+    found = context.search.search(
+        query, scope, sort=sort, offset=(page - 1) * _PER_PAGE, limit=_PER_PAGE, facets=_FACETS, zone=view.zone
+    )
+    if query:
+        audit.record_look(context.engine, view.principal, "search", "search", None, query=query, total=found.total)
+    return found
+
+
+def explain_nothing(view: View) -> dict[str, Any]:
+    """Why a reader sees nothing: what an administrator may know of mail that they may not read, and what is under way."""
+    may_know, may_follow = Right.ADMIN in view.principal.rights, Right.VIEW in view.principal.rights
+    with view.context.reading() as connection:
+        scope = scope_of(connection, view.principal)
+        archived = 0
+        if may_know and scope.mailboxes is not None:
+            archived = view.context.count_cache.get("archived", lambda: statistics.archived_messages(connection))
+        running = runs.running(connection) if may_follow else []
+    readable = None if scope.mailboxes is None else len(scope.mailboxes)
+    return {"readable_mailboxes": readable, "archived": archived, "syncs": running}
+
+
+@router.get("/suggest")
+def suggest(view: Viewed, q: Text = "") -> JSONResponse:
+    """Completions of the last word."""
+    with view.context.reading() as connection:
+        found = suggestions.complete(connection, scope_of(connection, view.principal), q)
+    return JSONResponse([{"text": one.text, "hint": view.t(f"hint.{one.hint}") if one.hint else ""} for one in found])
+
+
+@router.post("/saved")
+def save_search(view: Posted, form: Form) -> Response:
+    query = form.get("query", "").strip()[:_MAX_QUERY_CHARS]
+    with view.context.engine.begin() as connection:
+        if form.get("do") == "forget":
+            saved_searches.forget(connection, view.user, query)
+        else:
+            saved_searches.save(connection, view.user, query, form.get("name", "").strip()[:80] or query[:80])
+    return redirect(local_path(form.get("next"), link(query)))
+
+
+@router.get("/search-help")
+def help_page(view: Viewed) -> Response:
+    return view.page("search_help.html", examples=_EXAMPLES)
+
+
+@router.post("/export")
+def export_selected(view: Posted, form: Form) -> Response:
+    """The selected messages, as a zip of .eml files with a manifest."""
+    view.principal.require(Right.EXPORT)
+    wanted = [parse_id(name.removeprefix("id.")) for name in form if name.startswith("id.")][:_PER_PAGE]
+    if not wanted:
+        raise UsageError(view.t("search.selection"))
+    with view.context.reading() as connection:
+        scope = scope_of(connection, view.principal)
+        for one in wanted:
+            messages.visible_hash(connection, scope, one)  # raises NotFound for a message that the user may not read
+    audit.record_look(view.context.engine, view.principal, "export", "message", None, messages=[str(one) for one in wanted])
+    folder = tempfile.TemporaryDirectory(prefix="archiver-export-")
+    path = Path(folder.name) / "mail.zip"
+    export(view.context.engine, view.context.archive, path, "zip", ids=iter(wanted))
+    headers = {"Content-Security-Policy": "sandbox; default-src 'none'"}
+    return FileResponse(path, filename="mail.zip", headers=headers, background=BackgroundTask(folder.cleanup))
+
+
+def link(query: str, sort: str = "newest", page: int = 1, part: str = "") -> str:
+    values = {"q": query, "sort": sort if sort != "newest" else "", "page": str(page) if page > 1 else "", "part": part}
+    text = urlencode({name: value for name, value in values.items() if value})
+    return f"/?{text}" if text else "/"
+
+
+def quoted(operator: str, value: str) -> str:
+    plain = all(char.isalnum() or char in "@.-_/+*" for char in value) and value != ""
+    escaped = value.replace('"', " ")
+    return f"{operator}:{value}" if plain else f'{operator}:"{escaped}"'
+
+
+def token_of(facet: str, value: str) -> str:
+    """The query term for a facet value."""
+    if facet == "domain":
+        return f"from:@{value}"
+    return quoted({"sender": "from", "folder": "in", "label": "label", "type": "type", "mailbox": "mailbox"}[facet], value)
+
+
+def _facets(view: View, query: str, sort: str, results: Results) -> list[dict[str, Any]]:
+    groups = []
+    for name in _FACETS[2:]:  # years and months are shown as bars
+        values = []
+        for one in results.facets.get(name, [])[:_SHOWN]:
+            token = token_of(name, one.value)
+            chosen = f" {token} " in f" {query} "
+            target = " ".join(f" {query} ".replace(f" {token} ", " ").split()) if chosen else f"{query} {token}".strip()
+            values.append({"value": one.value or "—", "count": one.count, "href": link(target, sort), "chosen": chosen})
+        if values and (len(values) > 1 or values[0]["chosen"]):
+            groups.append({"name": name, "title": view.t(f"facet.{name}"), "values": values})
+    return groups
+
+
+def _words(query: str) -> list[str]:
+    try:
+        lexer = shlex.shlex(query, posix=False)
+        lexer.whitespace_split, lexer.commenters, lexer.quotes = True, "", '"'
+        return list(lexer)
+    except ValueError:
+        return query.split()
+
+
+def _pages(query: str, sort: str, page: int, results: Results | None) -> dict[str, Any]:
+    if results is None:
+        return {"before": None, "after": None, "first": 0, "last": 0}
+    first = (page - 1) * _PER_PAGE
+    last = first + len(results.hits)
+    return {
+        "before": link(query, sort, page - 1) if page > 1 else None,
+        "after": link(query, sort, page + 1) if results.next_offset is not None else None,
+        "first": first + 1 if results.hits else 0,
+        "last": last,
+    }

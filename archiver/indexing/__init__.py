@@ -1,0 +1,1 @@
+"""Turns stored messages into search documents."""

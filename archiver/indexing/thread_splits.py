@@ -1,0 +1,80 @@
+"""Groups the messages of a thread again, and splits it where they no longer belong together.
+
+The group that has the message after which the thread is named keeps its name. The documents of all others are due again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Connection
+
+from archiver.mail.thread_groups import Key, group_messages, hash_key, own_key, parents_of
+from archiver.search.conversations import load_correspondents
+from archiver.sync.ingest import statements as sql
+
+# Messages that are assigned to a thread, but whose documents are still under way, do not have it in their row yet.
+_MEMBERS = """
+    SELECT m.id, m.thread_id, m.internet_message_id, m.in_reply_to, m.reference_ids, m.subject, m.sort_at,
+        ARRAY(SELECT c.mailbox_id FROM message_copies c WHERE c.message_id = m.id AND c.deleted_at IS NULL) AS mailboxes
+    FROM messages m WHERE m.thread_id = ANY(%(threads)s::uuid[]) OR (m.thread_id IS NULL AND (m.id = ANY(%(ids)s::uuid[])
+        OR m.id IN (SELECT unnest(message_ids) FROM index_leases)))"""
+_LARGE = """
+    SELECT thread_id FROM messages WHERE thread_id = ANY(%(threads)s::uuid[]) GROUP BY thread_id HAVING count(*) > %(limit)s"""
+_THREADS = "SELECT key, thread_id FROM thread_links WHERE key = ANY(%(keys)s::uuid[])"
+_MOVE_LINKS = """
+    UPDATE thread_links SET thread_id = x.t FROM json_to_recordset(%(rows)s::json) AS x(k uuid, t uuid)
+    WHERE thread_links.key = x.k"""
+_MOVE_MESSAGES = """
+    UPDATE messages SET thread_id = moved.t, index_version = index_version + 1
+    FROM (SELECT m.id, x.t FROM json_to_recordset(%(rows)s::json) AS x(i uuid, t uuid) JOIN messages m ON m.id = x.i
+          WHERE m.thread_id IS NOT NULL ORDER BY m.id FOR NO KEY UPDATE OF m) AS moved
+    WHERE messages.id = moved.id"""
+
+
+def regroup(connection: Connection, threads: Sequence[UUID], ids: Iterable[UUID] = (), *, limit: int) -> int:
+    """The number of new threads. `ids` are messages that were just assigned to one. Threads over `limit` messages are left as
+    they are. The caller holds the threads alone (`threads.hold_threads_alone`)."""
+    large = {row.thread_id for row in sql.run(connection, _LARGE, threads=sql.uuids(threads), limit=limit)}
+    small = set(threads) - large
+    if not small:
+        return 0
+    rows = sql.run(connection, _MEMBERS, threads=sql.uuids(small), ids=sql.uuids(ids))
+    by_thread = _by_thread(connection, rows, small)
+    new = 0
+    for thread, members in sorted(by_thread.items()):
+        groups = group_messages(members, lambda ids: load_correspondents(connection, ids))
+        if len(groups) > 1:
+            _split(connection, thread, members, groups)
+            new += len(groups) - 1
+    return new
+
+
+def _by_thread(connection: Connection, rows: Sequence[Any], threads: Collection[UUID]) -> dict[UUID, list[Any]]:
+    """`thread_links` says which thread a message is in."""
+    keys = sql.uuids({UUID(own_key(row)) for row in rows})
+    links: dict[Key, UUID] = {row.key.hex: row.thread_id for row in sql.run(connection, _THREADS, keys=keys)}
+    found: dict[UUID, list[Any]] = {}
+    for row in rows:
+        thread = links.get(own_key(row))
+        if thread is not None and thread in threads:
+            found.setdefault(thread, []).append(row)
+    return found
+
+
+def _split(connection: Connection, thread: UUID, members: Sequence[Any], groups: Sequence[Sequence[UUID]]) -> None:
+    rows = {row.id: row for row in members}
+    stays = next((group for group in groups if thread in group), None) or min(groups, key=min)
+    moved, links = [], []
+    for group in groups:
+        if group is stays:
+            continue
+        name = min(group)
+        for message_id in group:
+            moved.append({"i": message_id, "t": name})
+            own = {own_key(rows[message_id]), *map(hash_key, parents_of(rows[message_id]))}
+            links += [{"k": key, "t": name} for key in own]
+    sql.run(connection, _MOVE_LINKS, rows=sql.rows(links))
+    sql.run(connection, _MOVE_MESSAGES, rows=sql.rows(moved))

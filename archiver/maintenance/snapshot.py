@@ -1,0 +1,65 @@
+"""Snapshots of the configuration in the packs (sources, mailboxes, users and grants), so that a rebuild restores it.
+
+Code that changes one of these tables calls `save_config` afterwards. The credentials of sources are never included; second
+factors are, sealed with ENCRYPTION_KEY as in the database.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import Connection, Engine, text
+
+from archiver.maintenance.origins import WITHOUT_CREDENTIALS
+from archiver.store.archive import Archive
+from archiver.store.journal import Config
+from archiver.sync.ingest import statements as sql
+from archiver.sync.ingest.archive_state import archive_id, next_stamp, take_archive_id
+
+_COLUMNS = {  # in the order in which they can be inserted
+    "users": "id, email, address_verified_at, name, password_hash, role, may_read_all, settings, created_at, disabled_at, "
+    "totp_secret, totp_confirmed_at, totp_last_step, recovery_code_hashes",
+    "ingestion_sources": "id, kind, name, settings, created_at, removed_at",
+    "mailboxes": "id, source_id, address, display_name, provider_id, created_at, gone_at, former_address, replaces_id",
+    "grants": "id, user_id, mailbox_id, address_pattern, source_id, may_ingest, created_at",
+}
+
+_PAUSE = text("UPDATE ingestion_sources SET status = 'paused', status_message = :why WHERE id = ANY(:ids)")
+
+
+def save_config(engine: Engine, archive: Archive) -> None:
+    """Appends a snapshot. The newest one counts."""
+    with engine.begin() as connection:
+        tables = {table: _read(connection, table) for table in _COLUMNS}
+        stamp = next_stamp(connection)
+        written = archive.append([Config(datetime.now(UTC), tables, stamp, archive_id(connection)).record()])
+        sql.run(connection, sql.ADD_PACK, id=written.batch.pack_id, name=written.batch.pack_name)
+        sql.record_pack(connection, written)
+
+
+def _read(connection: Connection, table: str) -> list[dict[str, object]]:
+    statement = text(f"SELECT to_jsonb(t) FROM (SELECT {_COLUMNS[table]} FROM {table} ORDER BY id) AS t")  # noqa: S608
+    return list(connection.execute(statement).scalars())
+
+
+def _present(columns: str, rows: list[dict[str, Any]]) -> str:
+    """A snapshot of an older version lacks newer columns: they get their defaults."""
+    return ", ".join(name for name in columns.split(", ") if not rows or name in rows[0])
+
+
+def restore_config(connection: Connection, config: Config) -> None:
+    """Adds what is not there yet. Sources come back paused, as they have no credentials."""
+    if config.archive_id is not None:
+        take_archive_id(connection, config.archive_id)
+    for table, columns in _COLUMNS.items():
+        found = config.tables.get(table, [])
+        rows, columns = sql.rows(found), _present(columns, found)
+        added = sql.run(
+            connection,
+            f"INSERT INTO {table} ({columns}) SELECT {columns} FROM jsonb_populate_recordset(NULL::{table}, %(rows)s::jsonb)"  # noqa: S608
+            " ON CONFLICT DO NOTHING RETURNING id",
+            rows=rows,
+        )
+        if table == "ingestion_sources":
+            connection.execute(_PAUSE, {"ids": [row.id for row in added], "why": WITHOUT_CREDENTIALS})

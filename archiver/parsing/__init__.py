@@ -1,0 +1,1 @@
+"""Mail is parsed in child processes with limits on time and memory, which can be killed."""

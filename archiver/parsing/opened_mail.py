@@ -1,0 +1,113 @@
+"""What a person sees of a message: text, safe HTML and files, from its bytes. Pure; runs in a reading child."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass
+
+from archiver.mail.marks import Mark
+from archiver.mail.message import Message, read_message
+from archiver.mail.safe_html import safe_html
+
+_TEXT_CHARS = 1_000_000
+_EMBEDDED_BYTES = 24 << 20
+_OTHER_FORM = "\n[Only in the other form of this text:]\n"
+IMAGE_TYPES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+"""Those that browsers draw without running anything."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileInfo:
+    number: int
+    name: str
+    content_type: str
+    size_bytes: int
+    sha256: str
+    inline: bool
+    content_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class MailContent:
+    opened: bool
+    """False: the message can't be opened here; `reason` says why, and its bytes can be downloaded."""
+    text: str = ""
+    text_is_cut: bool = False
+    html: str = ""
+    """Safe to show in a sandboxed frame; images of other servers are taken out."""
+    blocked_images: int = 0
+    links: tuple[str, ...] = ()
+    """Where the links of the HTML really lead."""
+    attachments: tuple[FileInfo, ...] = ()
+    is_encrypted: bool = False
+    is_signed: bool = False
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    name: str
+    content_type: str
+    sha256: bytes
+    data: bytes
+
+
+def content_of(raw: bytes, files_at: str) -> MailContent:
+    """`files_at` is the address below which images inside the message can be loaded by their number."""
+    message = read_message(raw)
+    numbers = {file.content_id.strip("<>"): number for number, file in enumerate(message.attachments) if file.content_id}
+    shown = safe_html(message.html, lambda cid: f"{files_at}/{numbers[cid]}" if cid in numbers else None)
+    text = _shown_text(message)
+    return MailContent(
+        opened=True,
+        text=text[:_TEXT_CHARS],
+        text_is_cut=len(text) > _TEXT_CHARS,
+        html=shown.html,
+        blocked_images=shown.blocked_remote,
+        links=shown.links,
+        attachments=_files(message),
+        is_encrypted=message.flags.encrypted,
+        is_signed=message.flags.signed,
+    )
+
+
+def _shown_text(message: Message) -> str:
+    """With a line before what is only in the form of the text that is not shown."""
+    pieces, at = [], 0
+    for span in message.spans:
+        if span.mark is Mark.ALTERNATIVE:
+            pieces += [message.text[at : span.start], _OTHER_FORM]
+            at = span.start
+    return "".join([*pieces, message.text[at:]])
+
+
+def frame_of(raw: bytes, *, keep_remote: bool) -> str:
+    """The HTML for a sandboxed frame that can fetch nothing from us: images that came with the mail are inside it."""
+    message = read_message(raw)
+    images = {file.content_id.strip("<>"): file for file in message.attachments if file.content_id}
+    left = _EMBEDDED_BYTES
+
+    def embedded(cid: str) -> str | None:
+        nonlocal left
+        file = images.get(cid)
+        if file is None or file.content_type not in IMAGE_TYPES or file.size_bytes > left:
+            return None
+        left -= file.size_bytes
+        return f"data:{file.content_type};base64,{base64.b64encode(file.content).decode()}"
+
+    return safe_html(message.html, embedded, keep_remote=keep_remote).html
+
+
+def file_of(raw: bytes, number: int) -> File | None:
+    files = read_message(raw).attachments
+    if not 0 <= number < len(files):
+        return None
+    file = files[number]
+    return File(file.name or f"attachment-{number}", file.content_type, file.sha256, file.content)
+
+
+def _files(message: Message) -> tuple[FileInfo, ...]:
+    return tuple(
+        FileInfo(number, file.name, file.content_type, file.size_bytes, file.sha256.hex(), file.inline, file.content_id)
+        for number, file in enumerate(message.attachments)
+    )

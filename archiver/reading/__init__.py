@@ -1,0 +1,1 @@
+"""Reads and exports archived mail, limited to what a reader may see."""

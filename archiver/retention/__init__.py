@@ -1,0 +1,1 @@
+"""Permanent deletion: deleted mail stays deleted."""

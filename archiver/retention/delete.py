@@ -1,0 +1,175 @@
+"""Deletes copies permanently, by tombstone: the message goes with its last copy, a part with its last message.
+
+The copy's row stays, with `deleted_at` and the SHA-256, so that no sync or import brings the message back into this mailbox,
+whatever its key; the next compaction removes the bytes. The tombstone in the packs counts once it is confirmed, which happens
+after the commit: a rebuild never applies a deletion that was rolled back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+import structlog
+from sqlalchemy import Connection, Engine, text
+
+from archiver.access import audit
+from archiver.access.principal import LOCAL_OPERATOR, Principal
+from archiver.db.ids import uuid7
+from archiver.errors import UsageError
+from archiver.retention import tombstones
+from archiver.store.archive import Archive
+from archiver.store.errors import StoreUnavailable
+from archiver.store.journal import Tombstones
+from archiver.sync.ingest import statements as sql
+
+_log = structlog.get_logger(__name__)
+_COPIES_PER_TRANSACTION = 5_000
+
+_COPIES_OF_MESSAGE = text("""
+    SELECT c.id, c.message_id FROM message_copies c JOIN messages m ON m.id = c.message_id
+    WHERE c.message_id = :message_id AND c.deleted_at IS NULL ORDER BY c.id LIMIT :limit""")
+_COPIES_OF_MAILBOX = text("""
+    SELECT c.id, c.message_id FROM message_copies c JOIN messages m ON m.id = c.message_id
+    WHERE c.mailbox_id = :mailbox_id AND c.deleted_at IS NULL ORDER BY c.id LIMIT :limit""")
+
+# Messages, then copies, each in a fixed order, as batches lock them. The rows are locked first and examined in the next
+# statement, which sees what the previous holders of the locks have committed.
+_LOCK_MESSAGES = text("SELECT 1 FROM messages WHERE id = ANY(:ids) ORDER BY sha256 FOR UPDATE")
+_LOCK_COPIES = text("""
+    SELECT c.id, c.message_id, c.mailbox_id, c.provider_key, m.sha256
+    FROM message_copies c JOIN messages m ON m.id = c.message_id
+    WHERE c.id = ANY(:ids) AND c.deleted_at IS NULL ORDER BY c.id FOR UPDATE OF c""")
+_MARK = text("""
+    UPDATE message_copies c SET deleted_at = :at, deleted_reason = :reason, deleted_sha256 = m.sha256, message_id = NULL
+    FROM messages m WHERE m.id = c.message_id AND c.id = ANY(:ids)""")
+_DEAD_MESSAGES = text("""
+    SELECT m.id, m.sha256 FROM messages m WHERE m.id = ANY(:ids)
+    AND NOT EXISTS (SELECT 1 FROM message_copies c WHERE c.message_id = m.id AND c.deleted_at IS NULL)""")
+_PARTS = text("SELECT DISTINCT part_sha256 FROM message_parts WHERE message_id = ANY(:ids)")
+_DROP_MESSAGES = text("DELETE FROM messages WHERE id = ANY(:ids)")
+_SHED_COPIES = text("UPDATE message_copies SET message_id = NULL WHERE message_id = ANY(:ids)")
+_DROP_PARTICIPANTS = text("DELETE FROM participants WHERE message_id = ANY(:ids)")
+_LOCK_OBJECTS = text("SELECT 1 FROM objects WHERE sha256 = ANY(:hashes) ORDER BY sha256, kind FOR UPDATE")
+_DROP_OBJECTS = text("""
+    DELETE FROM objects o WHERE o.sha256 = ANY(:hashes) AND (
+        (o.kind = 'message' AND NOT EXISTS (SELECT 1 FROM messages m WHERE m.sha256 = o.sha256)
+                            AND NOT EXISTS (SELECT 1 FROM dead_letters d WHERE d.raw_sha256 = o.sha256))
+        OR (o.kind = 'part' AND NOT EXISTS (SELECT 1 FROM message_parts p WHERE p.part_sha256 = o.sha256)))""")
+_ATTACHMENTS = text("SELECT DISTINCT attachment_sha256 FROM message_attachments WHERE message_id = ANY(:ids)")
+_LOCK_ATTACHMENTS = text("SELECT 1 FROM attachments WHERE sha256 = ANY(:hashes) ORDER BY sha256 FOR UPDATE")
+_DROP_ATTACHMENTS = text("""
+    DELETE FROM attachments a WHERE a.sha256 = ANY(:hashes)
+    AND NOT EXISTS (SELECT 1 FROM message_attachments m WHERE m.attachment_sha256 = a.sha256) RETURNING a.text_sha256""")
+_DROP_TEXTS = text("""
+    DELETE FROM objects o WHERE o.sha256 = ANY(:hashes) AND o.kind = 'text'
+    AND NOT EXISTS (SELECT 1 FROM attachments a WHERE a.text_sha256 = o.sha256)""")
+_RAISE = text("""
+    UPDATE messages SET index_version = index_version + 1
+    FROM (SELECT id FROM messages WHERE id = ANY(:ids) ORDER BY id FOR NO KEY UPDATE) AS changed
+    WHERE messages.id = changed.id""")
+_ANNOUNCE = text("""
+    INSERT INTO outbox (id, queue, job, payload) VALUES (:id, 'indexing', 'index-email-batch', CAST(:payload AS jsonb))""")
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    copies: int = 0
+    messages: int = 0
+
+
+def delete_message(
+    engine: Engine, archive: Archive, message_id: UUID, reason: str, principal: Principal = LOCAL_OPERATOR
+) -> Deleted:
+    """All copies of one message."""
+    with engine.connect() as connection:
+        found = connection.execute(text("SELECT 1 FROM messages WHERE id = :id"), {"id": message_id}).one_or_none()
+    if found is None:
+        raise UsageError(f"there is no message {message_id}")
+    return _delete(engine, archive, {"message_id": message_id}, reason, principal)
+
+
+def delete_mailbox_mail(
+    engine: Engine, archive: Archive, mailbox_id: UUID, reason: str, principal: Principal = LOCAL_OPERATOR
+) -> Deleted:
+    """All copies in one mailbox, in portions; copies in other mailboxes stay."""
+    return _delete(engine, archive, {"mailbox_id": mailbox_id}, reason, principal)
+
+
+def _delete(engine: Engine, archive: Archive, what: dict[str, UUID], reason: str, principal: Principal) -> Deleted:
+    if not reason.strip():
+        raise UsageError("a deletion needs a reason (--reason)")
+    copies = messages = 0
+    select = _COPIES_OF_MESSAGE if "message_id" in what else _COPIES_OF_MAILBOX
+    while True:
+        with engine.connect() as connection:
+            found = connection.execute(select, {**what, "limit": _COPIES_PER_TRANSACTION}).all()
+        if not found:
+            return Deleted(copies, messages)
+        with engine.begin() as connection:
+            done = _delete_some(connection, archive, found, what, reason, principal)
+        try:
+            tombstones.confirm(engine, archive)
+        except StoreUnavailable as error:  # the deletion is committed; the next start, compaction or backup confirms it
+            _log.warning("deletion_not_confirmed_yet", reason=str(error))
+        copies += done.copies
+        messages += done.messages
+
+
+def _delete_some(
+    connection: Connection, archive: Archive, found: Sequence[Any], what: dict[str, UUID], reason: str, principal: Principal
+) -> Deleted:
+    message_ids = sorted({row.message_id for row in found})
+    connection.execute(_LOCK_MESSAGES, {"ids": message_ids})
+    rows = connection.execute(_LOCK_COPIES, {"ids": [row.id for row in found]}).all()
+    if not rows:
+        return Deleted()  # a concurrent deletion was faster
+    at = datetime.now(UTC)
+    places = tuple((row.mailbox_id, row.provider_key, bytes(row.sha256)) for row in rows)
+    written = tombstones.intend(connection, archive, Tombstones(at, reason, principal.name, places))
+    connection.execute(_MARK, {"at": at, "reason": reason, "ids": [row.id for row in rows]})
+    gone = drop_unused(connection, message_ids)
+    sql.run(connection, sql.ADD_PACK, id=written.batch.pack_id, name=written.batch.pack_name)
+    sql.record_pack(connection, written)
+    kind, deleted_id = next(iter(what.items()))
+    audit.record(
+        connection, principal, "message.deleted", kind.removesuffix("_id"), deleted_id, reason=reason, copies=len(rows)
+    )
+    return Deleted(len(rows), gone)
+
+
+def drop_unused(connection: Connection, message_ids: list[UUID]) -> int:
+    """Removes those of the messages that have no copy left, and the objects that nothing refers to any more."""
+    connection.execute(_LOCK_MESSAGES, {"ids": message_ids})
+    dead = connection.execute(_DEAD_MESSAGES, {"ids": message_ids}).all()
+    dead_ids = [row.id for row in dead]
+    left = sorted(set(message_ids) - set(dead_ids))
+    if left:
+        connection.execute(_RAISE, {"ids": left})
+    if dead:
+        parts = connection.execute(_PARTS, {"ids": dead_ids}).scalars().all()
+        hashes = sorted({bytes(item) for item in (*(row.sha256 for row in dead), *parts)})
+        connection.execute(_LOCK_OBJECTS, {"hashes": hashes})
+        attachments = connection.execute(_ATTACHMENTS, {"ids": dead_ids}).scalars().all()
+        connection.execute(_DROP_PARTICIPANTS, {"ids": dead_ids})
+        connection.execute(_SHED_COPIES, {"ids": dead_ids})
+        connection.execute(_DROP_MESSAGES, {"ids": dead_ids})
+        _drop_attachments(connection, [bytes(item) for item in attachments])
+        connection.execute(_DROP_OBJECTS, {"hashes": hashes})
+    payload = sql.rows({"deleted": [str(message_id) for message_id in sorted(dead_ids)]})
+    connection.execute(_ANNOUNCE, {"id": uuid7(), "payload": payload})
+    return len(dead)
+
+
+def _drop_attachments(connection: Connection, hashes: list[bytes]) -> None:
+    """The extracted text of a file is deleted with the last message that has the file."""
+    if not hashes:
+        return
+    connection.execute(_LOCK_ATTACHMENTS, {"hashes": sorted(hashes)})
+    texts = connection.execute(_DROP_ATTACHMENTS, {"hashes": hashes}).scalars().all()
+    found = sorted(bytes(item) for item in texts if item is not None)
+    if found:
+        connection.execute(_DROP_TEXTS, {"hashes": found})

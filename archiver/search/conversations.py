@@ -1,0 +1,88 @@
+"""Threads as one reader sees them: joined only by visible messages, and named after the smallest message id.
+
+`messages.thread_id` joins all mail of the archive. Two messages may be joined only through a third one, which this reader must
+not learn of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Connection, text
+
+from archiver.access.scope import MailScope
+from archiver.mail.thread_groups import group_messages
+from archiver.mail.threads import Correspondents
+
+MOST_PEOPLE = 200
+"""Of one message, who may show that a reply belongs to it: a mail may name a hundred thousand."""
+
+# A message that waits to be indexed belongs to no thread yet, even if other mailboxes have had it for long.
+_VISIBLE = """
+    SELECT m.id, m.thread_id, m.internet_message_id, m.in_reply_to, m.reference_ids, m.subject, m.sort_at,
+        ARRAY(SELECT c.mailbox_id FROM message_copies c WHERE c.message_id = m.id AND {copies}) AS mailboxes
+    FROM messages m WHERE m.thread_id = ANY(:threads) AND {messages} AND ({state}) <> 'pending'"""
+_CORRESPONDENTS = text("""
+    SELECT message_id, role IN ('to', 'cc', 'bcc') AS is_recipient, array_agg(address) AS addresses FROM participants
+    WHERE message_id = ANY(:ids) AND address <> '' AND position < :people GROUP BY 1, 2""")
+_THREAD = "SELECT m.thread_id FROM messages m WHERE m.id = :id AND {messages}"
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    thread_id: UUID | None
+    """The archive-wide thread that it is part of; None if the message is in no thread yet."""
+    members: tuple[UUID, ...]
+    is_whole: bool
+    """The visible messages of that thread."""
+
+    @property
+    def name(self) -> UUID | None:
+        return min(self.members) if self.thread_id else None
+
+
+def conversation(connection: Connection, scope: MailScope, message_id: UUID) -> Conversation | None:
+    """The conversation of a message; None if the scope does not see it."""
+    statement = text(_THREAD.format(messages=scope.messages()))
+    row = connection.execute(statement, {"id": message_id, **scope.values()}).first()
+    if row is None:
+        return None
+    found = _conversations(connection, scope, {row.thread_id} - {None})
+    return found.get(message_id) or Conversation(None, (message_id,), is_whole=True)
+
+
+def names(connection: Connection, scope: MailScope, rows: Iterable[tuple[UUID, UUID | None]]) -> dict[UUID, UUID | None]:
+    """By message: the thread id that this reader sees. The rows are messages with their archive-wide threads."""
+    given = list(rows)
+    if scope.mailboxes is None:
+        return dict(given)
+    found = _conversations(connection, scope, {thread for _, thread in given if thread is not None})
+    return {message: found[message].name if message in found else None for message, _ in given}
+
+
+def _conversations(connection: Connection, scope: MailScope, threads: Iterable[UUID]) -> dict[UUID, Conversation]:
+    wanted = sorted(threads)
+    if not wanted:
+        return {}
+    parts = {"copies": scope.copies("c"), "messages": scope.messages(), "state": scope.search_state()}
+    rows = connection.execute(text(_VISIBLE.format(**parts)), {"threads": wanted, **scope.values()}).all()
+    by_thread: dict[UUID, list[Any]] = {}
+    for row in rows:
+        by_thread.setdefault(row.thread_id, []).append(row)
+    found: dict[UUID, Conversation] = {}
+    for thread, those in by_thread.items():
+        for group in group_messages(those, lambda ids: load_correspondents(connection, ids)):
+            made = Conversation(thread, tuple(group), is_whole=len(group) == len(those))
+            found |= dict.fromkeys(group, made)
+    return found
+
+
+def load_correspondents(connection: Connection, ids: Sequence[UUID]) -> Mapping[UUID, Correspondents]:
+    found: dict[UUID, Correspondents] = {}
+    for row in connection.execute(_CORRESPONDENTS, {"ids": list(ids), "people": MOST_PEOPLE}):
+        known, addresses = found.get(row.message_id, Correspondents()), frozenset(row.addresses)
+        found[row.message_id] = replace(known, recipients=addresses) if row.is_recipient else replace(known, senders=addresses)
+    return found

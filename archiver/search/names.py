@@ -1,0 +1,103 @@
+"""Names in queries that only the database knows: addresses that match a pattern, mailboxes, sources, folders, labels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from sqlalchemy import Engine, text
+
+from archiver.access.scope import MailScope
+from archiver.search import conversations
+
+# Skips from one folder to the next in the index: mail has far fewer folders than copies. {boxes} selects the mailboxes (b).
+# (Postgres uses the partial index for folders only if the query compares the folder, even with an always-true condition.)
+FOLDERS_HELD = """
+    known AS (
+        SELECT b.id AS mailbox_id, (
+            SELECT min(c.folder) FROM message_copies c WHERE c.mailbox_id = b.id AND c.folder >= '') AS folder
+        FROM mailboxes b WHERE {boxes}
+        UNION ALL
+        SELECT mailbox_id, (
+            SELECT min(c.folder) FROM message_copies c WHERE c.mailbox_id = known.mailbox_id AND c.folder > known.folder)
+        FROM known WHERE folder IS NOT NULL),
+    held AS (SELECT folder FROM known, LATERAL (
+        SELECT 1 FROM message_copies c
+        WHERE c.mailbox_id = known.mailbox_id AND c.folder = known.folder AND c.deleted_at IS NULL LIMIT 1) AS one)"""
+
+# Likewise from one address to the next.
+_ADDRESSES = text("""
+    WITH RECURSIVE known AS (
+        (SELECT left(address, 320) COLLATE "C" AS address FROM participants ORDER BY 1 LIMIT 1)
+        UNION ALL
+        SELECT (SELECT left(p.address, 320) COLLATE "C" FROM participants p
+                WHERE left(p.address, 320) COLLATE "C" > known.address ORDER BY 1 LIMIT 1)
+        FROM known WHERE known.address IS NOT NULL)
+    SELECT address FROM known WHERE address LIKE :pattern AND address LIKE '%@%'
+    AND (CAST(:mailboxes AS uuid[]) IS NULL OR EXISTS (
+        SELECT 1 FROM participants p JOIN message_copies c ON c.message_id = p.message_id
+        WHERE left(p.address, 320) COLLATE "C" = known.address AND c.deleted_at IS NULL AND c.mailbox_id = ANY(:mailboxes)))
+    LIMIT :limit""")
+_MAILBOXES = text("""
+    SELECT id FROM mailboxes
+    WHERE lower(address) LIKE :pattern OR split_part(lower(address), '@', 1) LIKE :pattern OR CAST(id AS text) = :name""")
+_SOURCES = text("""
+    SELECT s.id, b.id AS mailbox_id FROM ingestion_sources s LEFT JOIN mailboxes b ON b.source_id = s.id
+    WHERE lower(s.name) LIKE :pattern OR CAST(s.id AS text) = :name""")
+_FOLDERS = text(
+    f"WITH RECURSIVE {FOLDERS_HELD.format(boxes='CAST(:mailboxes AS uuid[]) IS NULL OR b.id = ANY(:mailboxes)')}"  # noqa: S608
+    " SELECT DISTINCT folder FROM held WHERE lower(folder) LIKE :pattern ORDER BY folder LIMIT :limit"
+)
+_LABELS = text("""
+    SELECT DISTINCT label FROM message_copies, unnest(labels) AS label
+    WHERE labels <> '{}' AND deleted_at IS NULL AND lower(label) LIKE :pattern
+    AND (CAST(:mailboxes AS uuid[]) IS NULL OR mailbox_id = ANY(:mailboxes)) ORDER BY label LIMIT :limit""")
+
+
+class DatabaseNames:
+    """Looks up names lazily, only when a query contains them."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def addresses(self, pattern: str, mailboxes: frozenset[UUID] | None, limit: int) -> Sequence[str]:
+        return self._column(_ADDRESSES, pattern=_like(pattern), mailboxes=_array(mailboxes), limit=limit)
+
+    def mailboxes(self, name: str) -> frozenset[UUID]:
+        with self._engine.connect() as connection:
+            return frozenset(connection.execute(_MAILBOXES, {"pattern": _like(name), "name": name.lower()}).scalars())
+
+    def sources(self, name: str) -> dict[UUID, frozenset[UUID]]:
+        with self._engine.connect() as connection:
+            rows = connection.execute(_SOURCES, {"pattern": _like(name), "name": name.lower()}).all()
+        found: dict[UUID, set[UUID]] = {}
+        for row in rows:
+            found.setdefault(row.id, set()).update([row.mailbox_id] if row.mailbox_id else [])
+        return {source: frozenset(mailboxes) for source, mailboxes in found.items()}
+
+    def folders(self, pattern: str, mailboxes: frozenset[UUID] | None, limit: int) -> Sequence[str]:
+        return self._column(_FOLDERS, pattern=_like(pattern), mailboxes=_array(mailboxes), limit=limit)
+
+    def labels(self, pattern: str, mailboxes: frozenset[UUID] | None, limit: int) -> Sequence[str]:
+        return self._column(_LABELS, pattern=_like(pattern), mailboxes=_array(mailboxes), limit=limit)
+
+    def conversation(self, message: UUID, mailboxes: frozenset[UUID]) -> tuple[UUID | None, Sequence[UUID] | None]:
+        with self._engine.connect() as connection:
+            found = conversations.conversation(connection, MailScope(mailboxes), message)
+        if found is None:
+            return None, ()
+        return (found.thread_id, None) if found.thread_id and found.is_whole else (None, found.members)
+
+    def _column(self, statement: object, **values: object) -> Sequence[str]:
+        with self._engine.connect() as connection:
+            return connection.execute(statement, values).scalars().all()  # type: ignore[call-overload, no-any-return]
+
+
+def _array(mailboxes: frozenset[UUID] | None) -> list[UUID] | None:
+    return None if mailboxes is None else sorted(mailboxes)
+
+
+def _like(pattern: str) -> str:
+    """A LIKE pattern in which `*` matches any characters, and all others match themselves."""
+    escaped = pattern.lower().replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+    return escaped.replace("*", "%")

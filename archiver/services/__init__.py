@@ -1,1 +1,0 @@
-"""What the product does, one noun per module; the web, the API and the command line call these."""

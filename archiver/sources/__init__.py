@@ -1,0 +1,1 @@
+"""Sources of mail: settings, runs, imports, uploads, dead letters."""

@@ -1,0 +1,131 @@
+"""Opens sources as connectors with their secrets: checks them, lists mailboxes, signs in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, cast
+from uuid import UUID
+
+import orjson
+from pydantic import BaseModel, SecretStr
+from sqlalchemy import Engine, text
+
+from archiver.errors import ArchiverError, UsageError
+from archiver.secrets import Keyring
+from archiver.sources.destinations import moved_settings, secrets_to_keep
+from archiver.sources.kinds import kind_of, validate
+from archiver.sources.null_context import QuietContext
+from archiver.sources.rows import Source
+from connectors.base import Connector, Context
+from connectors.errors import ConnectorError
+from connectors.imap import ImapSecrets, ImapSettings, ImapTarget
+from connectors.imap import Outgoing as Outgoing
+from connectors.kinds import KINDS
+from connectors.sign_in import BrowserSignIn
+
+
+class SourceCheckFailed(ArchiverError):
+    """The source rejected its settings or credentials. The message is the source's own."""
+
+
+def seal_secrets(keyring: Keyring, source_id: UUID, secrets: BaseModel) -> bytes:
+    values = {name: value.get_secret_value() for name, value in secrets if isinstance(value, SecretStr)}
+    return keyring.seal(orjson.dumps(values), source_id.bytes)
+
+
+def unseal(keyring: Keyring, source: Source) -> dict[str, str]:
+    return dict(orjson.loads(keyring.unseal(source.credentials, source.id.bytes))) if source.credentials else {}
+
+
+def validate_change(
+    keyring: Keyring, source: Source, settings: Mapping[str, Any], given: Mapping[str, str]
+) -> tuple[BaseModel, BaseModel]:
+    """A source's settings and secrets after a change. Raises SecretsNeeded if stored secrets would go to another server."""
+    kind, stored = kind_of(source.kind), unseal(keyring, source)
+    merged = {name: value for name, value in {**source.settings, **settings}.items() if value is not None}
+    checked, _ = validate(kind, merged, {**stored, **given})
+    kept = secrets_to_keep(stored, given, moved_settings(kind, source.settings, checked))
+    return validate(kind, merged, {**kept, **given})
+
+
+def open_source(source: Source, keyring: Keyring, context: Context) -> Connector:
+    """The only place where a source's secrets are unsealed for use."""
+    kind = kind_of(source.kind)
+    settings, secrets = validate(kind, source.settings, unseal(keyring, source))
+    return kind.open(settings, secrets, context)
+
+
+def check(source: Source, keyring: Keyring, context: Context) -> None:
+    """Tests the credentials. Raises SourceCheckFailed with the source's own message."""
+    connector = open_source(source, keyring, context)
+    try:
+        connector.check()
+    except ConnectorError as error:
+        raise SourceCheckFailed(f"{source.name}: {error}") from error
+    finally:
+        connector.close()
+
+
+def mailboxes(source: Source, keyring: Keyring, context: Context) -> list[str]:
+    """The addresses that a sync would archive now; the others are reported to the context."""
+    connector = open_source(source, keyring, context)
+    try:
+        return [box.address for box in connector.mailboxes()]
+    except ConnectorError as error:
+        raise SourceCheckFailed(f"{source.name}: {error}") from error
+    finally:
+        connector.close()
+
+
+@contextmanager
+def open_target(kind: str, settings: Mapping[str, Any], secrets: Mapping[str, Any]) -> Iterator[ImapTarget]:
+    """An IMAP account that mail is restored to, configured like a source of that kind. Raises SourceCheckFailed."""
+    checked, unsealed = validate(kind_of(kind), settings, secrets)
+    target = ImapTarget(cast(ImapSettings, checked), cast(ImapSecrets, unsealed), QuietContext())
+    try:
+        yield target
+    except ConnectorError as error:
+        raise SourceCheckFailed(str(error)) from error
+    finally:
+        target.close()
+
+
+def sign_in(
+    kind: str, settings: Mapping[str, Any], secrets: Mapping[str, Any], ask: Callable[[BrowserSignIn], dict[str, str]]
+) -> dict[str, str]:
+    """The secrets, including those that signing in returns. Raises SourceCheckFailed with the provider's own message."""
+    chosen = kind_of(kind)
+    if chosen.sign_in is None:
+        able = ", ".join(name for name, one in KINDS.items() if one.sign_in)
+        raise UsageError(f"sources of kind {kind!r} do not support browser sign-in; these kinds do: {able}")
+    attempt = chosen.sign_in(*validate(chosen, settings, secrets))
+    try:
+        return {**secrets, **ask(attempt)}
+    except ConnectorError as error:
+        raise SourceCheckFailed(f"sign-in failed: {error}") from error
+    finally:
+        attempt.close()
+
+
+def sign_in_again(
+    keyring: Keyring,
+    source: Source,
+    settings: Mapping[str, Any],
+    secrets: Mapping[str, Any],
+    ask: Callable[[BrowserSignIn], dict[str, str]],
+) -> dict[str, str]:
+    """The same for an existing source: stored values are used where none are given, unless it moves to another server."""
+    merged = {name: value for name, value in {**source.settings, **settings}.items() if value is not None}
+    moved = moved_settings(kind_of(source.kind), source.settings, kind_of(source.kind).settings.model_validate(merged))
+    return sign_in(source.kind, merged, {**({} if moved else unseal(keyring, source)), **secrets}, ask)
+
+
+def save_credentials(engine: Engine, keyring: Keyring, source: Source, credentials: Mapping[str, Any]) -> None:
+    """Stores credentials that a connector has refreshed."""
+    merged = {**unseal(keyring, source), **credentials}
+    sealed = keyring.seal(orjson.dumps(merged), source.id.bytes)
+    with engine.begin() as connection:
+        connection.execute(
+            text("UPDATE ingestion_sources SET credentials = :sealed WHERE id = :id"), {"sealed": sealed, "id": source.id}
+        )

@@ -1,0 +1,50 @@
+"""Opens one mailbox of a source for a slice: its row, its dead letters, and the connector that reads it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from uuid import UUID
+
+from sqlalchemy import Connection
+
+from archiver.sources import imports
+from archiver.sources.access import open_source, save_credentials
+from archiver.sources.rows import Source, load_with, with_mailbox
+from archiver.store.journal import Origin
+from archiver.sync.connector_context import ConnectorContext
+from archiver.sync.heartbeat import Heartbeat
+from archiver.sync.mailbox_slice import REFETCH_LIMIT, LoadedMailbox, MailboxSlice
+from archiver.sync.resources import SyncResources
+from archiver.sync.sessions import Slice
+
+_LOAD = with_mailbox("""m.address, m.display_name, m.provider_id, m.sync_state,
+    m.failures > 0 OR m.next_due_at IS NOT NULL OR m.status_message IS NOT NULL AS has_failed,
+    ARRAY(SELECT coalesce(payload->>'provider_key', provider_key) FROM dead_letters WHERE kind = 'message'
+          AND mailbox_id = :id AND discarded_at IS NULL AND next_try_at <= now() ORDER BY next_try_at LIMIT :limit) AS due""")
+
+
+def load_mailbox(connection: Connection, mailbox_id: UUID, session_id: UUID) -> tuple[Source, LoadedMailbox]:
+    source, row = load_with(connection, _LOAD, id=mailbox_id, limit=REFETCH_LIMIT)
+    read = imports.with_import_settings(connection, source, session_id)
+    is_import, source = read is not source, read
+    origin = Origin(source.id, source.kind, source.name, mailbox_id, row.address, row.display_name, row.provider_id)
+    return source, LoadedMailbox(
+        origin, dict(row.sync_state), row.has_failed, row.due, imports.deleted_keys if is_import else None
+    )
+
+
+@contextmanager
+def open_mailbox(resources: SyncResources, held: Slice, source: Source, loaded: LoadedMailbox) -> Iterator[MailboxSlice]:
+    heartbeat = Heartbeat(resources.engine, held.session_id, held.mailbox_id)
+    context = connector_context(resources, source, heartbeat)
+    connector = open_source(source, resources.keyring, context)
+    with resources.idle_guard.guard(connector, context, resources.settings.connector_idle_seconds) as guarded:
+        yield MailboxSlice(resources, held, loaded, connector, context, guarded, time.monotonic())
+
+
+def connector_context(resources: SyncResources, source: Source, heartbeat: Heartbeat) -> ConnectorContext:
+    save = partial(save_credentials, resources.engine, resources.keyring, source)
+    return ConnectorContext(resources, source.id, save, heartbeat.progress)

@@ -1,0 +1,97 @@
+"""The work of each tick: starts the sources that are due, and ends the sessions that have died."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from uuid import UUID
+
+from sqlalchemy import Connection, Engine, text
+
+from archiver.db.engine import held_lock
+from archiver.db.states import RunOutcome, SourceStatus
+from archiver.queue.jobs import ContinuousSync, InitialImport, Job
+from archiver.sync import cycle, outbox
+from archiver.sync.transitions import SOURCE_BREAKS, before
+
+_SOURCES_PER_OWNER = 2
+"""So that an owner of many sources does not take every start of a tick."""
+_SOURCES_PER_TICK = 10
+"""Starting all due sources at once would list all of their mailboxes at the same time."""
+
+# Sources that have waited longest come first, so that each gets a turn. One with a session or an announced cycle is running.
+_DUE = text("""
+    SELECT id, never_ran FROM (
+        SELECT s.id, s.next_due_at, s.last_started_at IS NULL AS never_ran,
+               row_number() OVER (PARTITION BY s.owner_id ORDER BY s.next_due_at NULLS FIRST, s.id) AS turn, s.owner_id
+        FROM ingestion_sources s
+        WHERE s.removed_at IS NULL AND s.status IN ('pending', 'active', 'error')
+          AND CASE WHEN s.next_due_at IS NULL THEN s.status <> 'error' ELSE s.next_due_at <= now() END
+          AND NOT EXISTS (SELECT 1 FROM sync_sessions x WHERE x.ingestion_source_id = s.id)
+          AND NOT EXISTS (SELECT 1 FROM outbox o WHERE o.source_id = s.id AND o.job IN ('continuous-sync', 'initial-import'))
+    ) AS due
+    WHERE turn <= :per_owner OR owner_id IS NULL
+    ORDER BY next_due_at NULLS FIRST, id LIMIT :limit""")
+
+_STALE = text("""
+    SELECT x.id, x.ingestion_source_id,
+           x.total_mailboxes = x.completed_mailboxes + x.failed_mailboxes AND x.state = 'running' AS complete,
+           EXISTS (SELECT 1 FROM outbox o WHERE o.queue = 'ingestion' AND (o.session_id = x.id
+               OR (x.state = 'listing' AND o.source_id = x.ingestion_source_id))) AS has_jobs
+    FROM sync_sessions x
+    WHERE x.last_activity_at < now() - :minutes * interval '1 minute' ORDER BY x.id""")
+
+
+def advisory_lock(engine: Engine, job_name: str) -> AbstractContextManager[bool]:
+    """Holds a Postgres advisory lock for the block; yields False if another run of the job holds it."""
+    return held_lock(engine, f"archiver:{job_name}")
+
+
+def start_due(connection: Connection) -> list[UUID]:
+    """Announces a cycle for each source that is due; at most ten, and two per owner."""
+    rows = connection.execute(_DUE, {"per_owner": _SOURCES_PER_OWNER, "limit": _SOURCES_PER_TICK}).all()
+    for row in rows:
+        job: Job = InitialImport(row.id) if row.never_ran else ContinuousSync(row.id)
+        outbox.announce(connection, job, source_id=row.id)
+    return [row.id for row in rows]
+
+
+@dataclass(frozen=True, slots=True)
+class IdleSession:
+    id: UUID
+    source_id: UUID
+    complete: bool
+    """All of its mailboxes have ended."""
+    has_jobs: bool
+    """An outbox row belongs to it: a row lives until its effect is committed."""
+
+
+def idle_sessions(connection: Connection, stale_minutes: int) -> list[IdleSession]:
+    return [IdleSession(*row) for row in connection.execute(_STALE, {"minutes": stale_minutes})]
+
+
+def end_stale(connection: Connection, session_ids: Iterable[UUID], stale_minutes: int) -> list[UUID]:
+    """What was archived stays; the source starts over at a later tick, and duplicates are skipped."""
+    ended = []
+    for session_id in session_ids:
+        message = f"ended after {stale_minutes} minutes without progress: no job was left that could continue it"
+        if cycle.abandon(connection, session_id, RunOutcome.STALE, message):
+            ended.append(session_id)
+    return ended
+
+
+def mark_source_broken(connection: Connection, source_id: UUID, message: str) -> None:
+    """For refused credentials: without a next due time, nothing is retried until an administrator edits the source."""
+    connection.execute(
+        text(
+            "UPDATE ingestion_sources SET status = :status, status_message = :message, next_due_at = NULL, updated_at = now()"
+            " WHERE id = :id AND status = ANY(:before)"
+        ),
+        {
+            "id": source_id,
+            "status": str(SourceStatus.ERROR),
+            "message": message,
+            "before": before(SOURCE_BREAKS, SourceStatus.ERROR),
+        },
+    )

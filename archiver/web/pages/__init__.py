@@ -1,1 +1,0 @@
-"""The pages: server-rendered over the same services as the API. Reading and searching work without JavaScript."""

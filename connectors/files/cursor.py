@@ -1,0 +1,86 @@
+"""The sync state of a mailbox that is read from files: one entry for each folder, and one for the whole mailbox."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import TypeVar
+
+from connectors.base import Json
+
+
+@dataclass(slots=True)
+class FilesCursor:
+    """The position in a folder. Everything before it is stored, skipped or failed."""
+
+    turn: str = ""
+    """The rules, and the number of the import, under which it was reached."""
+    identity: str = ""
+    """Of the folder."""
+    name: str = ""
+    """The file that is being read."""
+    at: int = 0
+    file: str = ""
+    """Its fingerprint. If it changes, the file is read from its beginning."""
+    variant: str = ""
+    """What it was taken for, if it is an mbox."""
+    is_done: bool = False
+    since: int = 0
+    """The newest change of any file, in the last round that was done: what is older is not read again."""
+    recent: str = ""
+    """Which files were changed just before that: the clock of a file system has coarse ticks."""
+    next_since: int = 0
+    next_recent: str = ""
+    """The same, when this round began: what changes while it is read is read again in the next."""
+    is_partial: bool = False
+    """This round reads only what changed."""
+    names: str = ""
+    """All files and their change times, as of the last round after which nothing was in doubt."""
+    next_names: str = ""
+    whole_at: int = 0
+    """When all names were last compared with what is known, in seconds since 1970."""
+    next_whole_at: int = 0
+    is_whole: bool = False
+    """This round does that: whatever is older than `since` counts, too."""
+
+
+@dataclass(slots=True)
+class FilesTally:
+    """Progress and results for the whole mailbox, for reports."""
+
+    turn: str = ""
+    total_bytes: int = 0
+    finished_bytes: int = 0
+    """Of files read to their end."""
+    read_bytes: int = 0
+    """Including the file that is being read."""
+    found: int = 0
+    """Messages, known ones too."""
+    kinds: dict[str, int] = field(default_factory=dict)
+    """How many files of which kind."""
+    variants: dict[str, str] = field(default_factory=dict)
+    """mbox files, and for which variant each was taken, and why; limited to what a person would read."""
+    folders: dict[str, int] = field(default_factory=dict)
+    """Those whose listing has begun, by a short hash: several folders of a disk may be one folder of mail."""
+    failures: dict[str, str] = field(default_factory=dict)
+    """Files that could not be read, or not to their end, and why; limited to what a person would read."""
+    unpacked: dict[str, int] = field(default_factory=dict)
+    """Archives, and how many bytes were in them."""
+
+
+T = TypeVar("T", FilesCursor, FilesTally)
+
+
+def as_json(value: FilesCursor | FilesTally) -> dict[str, Json]:
+    return asdict(value)
+
+
+def read(kind: type[T], state: Mapping[str, Json], key: str) -> T:
+    """The default, if there is no usable state. Fields that an earlier release did not write have their defaults."""
+    value, default = state.get(key), kind()
+    if not isinstance(value, dict):
+        return default
+    for one in fields(kind):
+        if type(value.get(one.name, getattr(default, one.name))) is not type(getattr(default, one.name)):
+            return default
+    return kind(**{one.name: value[one.name] for one in fields(kind) if one.name in value})

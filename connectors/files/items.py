@@ -1,0 +1,38 @@
+"""What reading a file yields: messages, and remarks on what is not mail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+
+
+@dataclass(frozen=True, slots=True)
+class FoundMessage:
+    key: str
+    folder: str
+    size: int
+    data: bytes | None = field(repr=False)
+    """None: too large for memory."""
+    pieces: Callable[[], Iterator[bytes]] = field(repr=False)
+    next: int
+    """Where to continue in the file once this one is stored."""
+    flags: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
+    received_at: datetime | None = None
+    rule: str | None = None
+    """The rule that leaves it out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """On a file that is not mail, or could not be read, or not to its end."""
+
+    key: str
+    folder: str
+    reason: str
+    is_failure: bool
+    """Listed with a reason either way; a failure keeps the run from being a success."""
+
+
+Found = FoundMessage | Remark

@@ -1,0 +1,384 @@
+"""One pass through the files of a mailbox: folder by folder, file by file, batch by batch."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from connectors.base import (
+    Batch,
+    ChangeKind,
+    CopyChange,
+    FailedMessage,
+    FolderListing,
+    Json,
+    Known,
+    RawMessage,
+    Skipped,
+)
+from connectors.files.cursor import FilesCursor, FilesTally, as_json, read
+from connectors.files.detect import COMPRESSED, Detected, FileKind
+from connectors.files.group import Group
+from connectors.files.items import Found, FoundMessage, Remark
+from connectors.files.mtime_index import change_time, is_news, look
+from connectors.files.names import SEPARATOR, shown
+from connectors.files.open_file import Changed, OpenFile
+from connectors.files.reading import FileReading
+from connectors.files.selection import Roots
+from connectors.files.single import SEQUENCES_BYTES, mh_flags
+from connectors.files.spool import FileSpool
+from connectors.files.tree import FileDirectory
+from connectors.files.unpacking import NotMail, UnpackingRefused
+from connectors.files.variants import VARIANTS, MboxVariant
+
+_DEPTH_LIMIT = 4
+_FAILURES_LIMIT = 1000
+_VARIANTS_LIMIT = 200
+_NAMES_AT_ONCE = 1000
+_ARCHIVES = frozenset({FileKind.ZIP, FileKind.TAR, *COMPRESSED})
+
+
+@dataclass(slots=True)
+class Round:
+    address: str
+    turn: str
+    roots: Roots
+    reading: FileReading
+    spool: FileSpool
+    known: Known
+    state: Mapping[str, Json]
+    is_repeated: bool
+    """A source that is read again and again; not an import."""
+    tally: FilesTally = field(default_factory=FilesTally)
+    place: FilesCursor = field(default_factory=FilesCursor)
+    group: Group = field(default_factory=Group)
+    is_fresh: bool = True
+    """The next listing is the first of its file."""
+    flags: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """By name, in an MH folder."""
+    forgotten: dict[str, Json] = field(default_factory=dict)
+    """Entries of the state that go with the first batch."""
+    read_whole: list[Remark] = field(default_factory=list)
+    """Files that were read to their end. What could not be read before is a failure no more."""
+
+    def batches(self) -> Iterator[Batch]:
+        self.tally = read(FilesTally, self.state, self._key())
+        if self.tally.turn != self.turn:
+            self.tally = FilesTally(self.turn)
+        for key, value in self.state.items():
+            if key.startswith(f"{self._key()}:") and not (isinstance(value, dict) and value.get("turn") == self.turn):
+                self.forgotten[key] = None  # a place of an earlier import
+        for directory in self.roots.directories(self.address):
+            yield from self._directory(directory)
+
+    # --- a folder
+
+    def _directory(self, directory: FileDirectory) -> Iterator[Batch]:
+        self.reading.alive()
+        stored = read(FilesCursor, self.state, self._key(directory))
+        begun = stored.turn == self.turn and stored.identity == directory.identity
+        if begun and stored.is_done and (directory.depth or not self.is_repeated):
+            return
+        try:
+            names = self.roots.own_names(directory, self.address)
+        except OSError as error:
+            self.place = FilesCursor(self.turn, directory.identity, is_done=True)
+            remark = Remark("/".join((*directory.parts, "")), directory.folder, _unreadable(error), True)
+            yield from self._take(directory, remark)
+            yield from self._flush(directory)
+            return
+        if not names and not begun:
+            return
+        if not self._begin(directory, names, stored if begun else None):
+            return
+        if not self.tally.total_bytes:
+            self.tally.total_bytes = max(1, self.roots.bytes(self.address))
+        self.flags = _mh(directory, names)
+        yield from self._files(directory, names)
+        yield from self._flush(directory)
+        done = self.place
+        self.place = FilesCursor(
+            self.turn,
+            directory.identity,
+            is_done=True,
+            since=done.next_since,
+            recent=done.next_recent,
+            names=done.next_names,
+            whole_at=done.next_whole_at,
+        )
+        yield Batch(state=self._states(directory))
+
+    def _begin(self, directory: FileDirectory, names: list[str], stored: FilesCursor | None) -> bool:
+        """Where to go on. False: nothing has changed since the last round."""
+        self.place = stored or FilesCursor(self.turn, directory.identity)
+        if stored and not stored.is_done:
+            return True
+        if self.is_repeated and not directory.depth:
+            seen = look(directory, names, self.place, is_first=stored is None)
+            if stored and not seen.has_news:
+                return False
+            self.place.next_since, self.place.next_recent = seen.newest, seen.recent
+            self.place.next_names, self.place.next_whole_at = seen.names, seen.whole_at
+            self.place.is_whole = stored is not None and seen.is_whole
+        self.place.is_done, self.place.is_partial = False, stored is not None
+        return True
+
+    def _files(self, directory: FileDirectory, names: list[str]) -> Iterator[Batch]:
+        for name in self._unread(directory, names):
+            text = shown(name)
+            is_same = text == self.place.name
+            yield from self._file(directory, name, self.place.at if is_same else 0, self.place.file if is_same else "")
+            self.place.name, self.place.at, self.place.file = text, -1, ""
+            if self.group.is_full:
+                yield from self._flush(directory)
+
+    def _unread(self, directory: FileDirectory, names: list[str]) -> Iterator[str]:
+        """From where we are on; in a round that is partial only what changed, or what may have."""
+        left = [name for name in names if shown(name) >= self.place.name and not self._is_done(shown(name))]
+        if not self.place.is_partial:
+            yield from left
+            return
+        for start in range(0, len(left), _NAMES_AT_ONCE):
+            some = left[start : start + _NAMES_AT_ONCE]
+            old = {name for name in some if shown(name) != self.place.name and not self._is_news(directory, name)}
+            passed = self._known_names(directory, old) if self.place.is_whole else old
+            yield from (name for name in some if name not in passed)
+
+    def _is_done(self, name: str) -> bool:
+        return name == self.place.name and self.place.at < 0
+
+    def _is_news(self, directory: FileDirectory, name: str) -> bool:
+        return is_news(self.place, change_time(directory, name))
+
+    def _known_names(self, directory: FileDirectory, names: Collection[str]) -> set[str]:
+        """Of a Maildir, whose files never change: those of which there is a message. Any other file is read to be compared."""
+        self.reading.alive()
+        asked = {f"{directory.key_path(name)}{SEPARATOR}": name for name in names if directory.is_maildir and "/" in name}
+        return {asked[key] for key in self.known(list(asked))} if asked else set()
+
+    # --- a file
+
+    def _file(self, directory: FileDirectory, name: str, at: int, fingerprint: str) -> Iterator[Batch]:
+        path = directory.path / name
+        self.reading.alive()
+        try:
+            if path.is_symlink() and directory.only is None:
+                yield from self._take(directory, self._remark(directory, name, "a link, which is not followed", False))
+                return
+            with OpenFile(path) as file:
+                at = at if directory.fingerprint(file) == fingerprint else 0
+                found = self.reading.detect(directory, name, file)
+                if found.kind in _ARCHIVES:
+                    yield from self._archive(directory, name, file, found.kind)
+                else:
+                    yield from self._mail(directory, name, file, found, at)
+                self._finish(file.size)
+        except Changed as changed:
+            if not self.is_repeated:  # else it is read again in the next round
+                said = f"{changed}: what was there is archived; import it again when nothing writes to it"
+                yield from self._failed(directory, self._remark(directory, name, said, True))
+        except OSError as error:
+            if self.is_repeated and isinstance(error, FileNotFoundError):
+                return  # moved by a mail program while we read
+            yield from self._failed(directory, self._remark(directory, name, _unreadable(error), True))
+
+    def _mail(self, directory: FileDirectory, name: str, file: OpenFile, found: Detected, at: int) -> Iterator[Batch]:
+        if found.kind in (FileKind.EMPTY, FileKind.OTHER):
+            self._count(found.what if found.kind is FileKind.EMPTY else "not mail")
+            yield from self._take(directory, self._remark(directory, name, found.reason, found.is_broken))
+            return
+        holds_many = found.kind in (FileKind.MBOX, FileKind.BSMTP)
+        variant = self._variant(directory, name, file, at) if found.kind is FileKind.MBOX else None
+        if at == 0:
+            self._count(variant.name if variant else _single_name(directory, name, found))
+        if holds_many:
+            if self.place.is_partial:
+                yield from self._flush(directory)
+            self.is_fresh = at == 0
+            self.place.name, self.place.file, self.place.at = shown(name), directory.fingerprint(file), at
+            self.place.variant = variant.name if variant else ""
+        for one in self.reading.messages(directory, name, file, found, variant, at):
+            yield from self._take(directory, one, shown(name))
+            if holds_many and isinstance(one, FoundMessage):
+                self.place.at = one.next
+                self.tally.read_bytes = self.tally.finished_bytes + one.next
+                if self.group.is_full:
+                    yield from self._flush(directory)
+        if holds_many:
+            self._read_whole(directory, name)
+            if self.place.is_partial:
+                yield from self._flush(directory)
+
+    def _variant(self, directory: FileDirectory, name: str, file: OpenFile, at: int) -> MboxVariant:
+        """What was decided when the file was begun holds to its end."""
+        decided = VARIANTS.get(self.place.variant) if at and self.place.name == shown(name) else None
+        if decided is not None:
+            return decided
+        variant = self.reading.variant(file)
+        if len(self.tally.variants) < _VARIANTS_LIMIT:
+            self.tally.variants[directory.key_path(name)] = f"{variant.name}: {variant.reason}"
+        return variant
+
+    def _read_whole(self, directory: FileDirectory, name: str) -> None:
+        self.read_whole.append(self._remark(directory, name, "could not be read before; archived now", False))
+
+    def _archive(self, directory: FileDirectory, name: str, file: OpenFile, kind: FileKind) -> Iterator[Batch]:
+        """Unpacked once; then it is a folder like any other. What could not be unpacked is reported at its end."""
+        yield from self._flush(directory)
+        path = directory.path / name
+        if directory.depth >= _DEPTH_LIMIT:
+            yield from self._take(
+                directory, self._remark(directory, name, f"an archive in {_DEPTH_LIMIT} others: refused", True)
+            )
+            return
+        try:
+            unpacked = self.spool.unpack(path, kind, lambda _: self.reading.alive())
+        except NotMail as refused:
+            self._count("not mail")
+            yield from self._take(directory, self._remark(directory, name, f"not mail: {refused}", directory.only is not None))
+            return
+        except UnpackingRefused as refused:
+            self._count("unreadable")
+            yield from self._take(directory, self._remark(directory, name, str(refused), True))
+            return
+        place = self.place
+        inner = directory.inside(name, unpacked.folder, directory.fingerprint(file), is_archive=unpacked.is_archive)
+        if inner.place not in self.tally.unpacked:
+            self.tally.unpacked[inner.place] = unpacked.bytes
+            self._count(kind.value)
+        for below in inner.below():
+            yield from self._directory(below)
+        self.place, self.flags = place, _mh(directory, [])
+        for member, reason in unpacked.problems:
+            yield from self._take(directory, self._remark(directory, name, reason, True, member))
+        self._read_whole(directory, name)
+        yield from self._flush(directory)
+        self.spool.remove_unpacked(path)
+
+    def _remark(self, directory: FileDirectory, name: str, reason: str, is_failure: bool, member: str = "") -> Remark:
+        path = directory.key_path(name)
+        return Remark(f"{path}/{member}" if member else path, directory.folder, reason, is_failure)
+
+    # --- giving
+
+    def _failed(self, directory: FileDirectory, remark: Remark) -> Iterator[Batch]:
+        """After what was read of the file."""
+        yield from self._flush(directory)
+        self.place.file = ""
+        yield from self._take(directory, remark)
+
+    def _take(self, directory: FileDirectory, one: Found, name: str = "") -> Iterator[Batch]:
+        if not self.group.fits(one):
+            yield from self._flush(directory)
+        self.group.add(one)
+        if isinstance(one, FoundMessage) and one.data is None:  # sent at once, while its file is open
+            if self.place.file:
+                self.place.at = one.next
+            else:
+                self.place.name, self.place.at = name, -1
+            yield from self._flush(directory)
+
+    def _flush(self, directory: FileDirectory) -> Iterator[Batch]:
+        found, self.group = self.group.found, Group()
+        read_whole, self.read_whole = self.read_whole, []
+        if not found and not read_whole:
+            return
+        messages = [one for one in found if isinstance(one, FoundMessage)]
+        asked = [one.key for one in messages if one.rule is None] + [one.key for one in read_whole]
+        held = self.known(asked) if asked else set()
+        self.tally.found += len(messages)
+        for one in found:
+            if isinstance(one, Remark) and one.is_failure and len(self.tally.failures) < _FAILURES_LIMIT:
+                self.tally.failures[one.key] = one.reason
+        found += [one for one in read_whole if one.key in held and one.key not in self.tally.failures]
+        yield Batch(
+            messages=tuple(self._raw(one) for one in messages if one.rule is None and one.key not in held),
+            changes=tuple(self._changes(messages, held)),
+            skipped=tuple(self._skipped(found)),
+            failed=tuple(
+                FailedMessage(one.key, one.reason, one.folder) for one in found if isinstance(one, Remark) and one.is_failure
+            ),
+            listings=tuple(self._listings(found, held)),
+            state=self._states(directory),
+        )
+
+    def _raw(self, one: FoundMessage) -> RawMessage:
+        path = self.spool.write_message(one.pieces()) if one.data is None else None
+        flags = self.flags.get(one.key.split("\u241f")[0].rpartition("/")[2], self.flags.get("", ())) if self.flags else ()
+        return RawMessage(
+            one.key, one.data, path, one.folder, tuple(dict.fromkeys((*one.flags, *flags))), one.labels, one.received_at
+        )
+
+    def _changes(self, messages: list[FoundMessage], held: Collection[str]) -> Iterator[CopyChange]:
+        """In a folder that is read again: flags that changed with the name of a file."""
+        for one in messages:
+            if self.place.is_partial and not self.place.file and one.key in held:
+                yield CopyChange(ChangeKind.RELABELLED, one.key, flags=one.flags)
+
+    def _skipped(self, found: list[Found]) -> Iterator[Skipped]:
+        for one in found:
+            if isinstance(one, FoundMessage):
+                if one.rule is not None:
+                    yield Skipped(one.key, one.rule, one.folder)
+            elif not one.is_failure:
+                yield Skipped(one.key, one.reason, one.folder)
+
+    def _listings(self, found: list[Found], held: Collection[str]) -> Iterator[FolderListing]:
+        folders: dict[str, list[str]] = {}
+        for one in found:
+            folders.setdefault(one.folder, []).append(one.key)
+        for folder, keys in folders.items():
+            listing = self._listing(folder, keys, held)
+            if listing is not None:
+                yield listing
+
+    def _listing(self, folder: str, keys: list[str], held: Collection[str]) -> FolderListing | None:
+        """A file is always listed as a whole. Of single files in a folder that is read again, only the new ones are."""
+        if not self.place.is_partial:
+            short = hashlib.sha256(folder.encode()).hexdigest()[:12]
+            is_continued = short in self.tally.folders
+            self.tally.folders[short] = 1
+        elif self.place.file:
+            is_continued, self.is_fresh = not self.is_fresh, False
+        else:
+            is_continued, keys = True, [key for key in keys if key not in held]
+        return FolderListing(folder, tuple(keys), is_continued, is_whole=False) if keys else None
+
+    def _states(self, directory: FileDirectory) -> dict[str, Json]:
+        forgotten, self.forgotten = self.forgotten, {}
+        return {**forgotten, self._key(directory): as_json(self.place), self._key(): as_json(self.tally)}
+
+    def _key(self, directory: FileDirectory | None = None) -> str:
+        return f"files:{self.address}:{directory.place}" if directory else f"files:{self.address}"
+
+    def _count(self, kind: str) -> None:
+        self.tally.kinds[kind] = self.tally.kinds.get(kind, 0) + 1
+
+    def _finish(self, size: int) -> None:
+        self.tally.finished_bytes += size
+        self.tally.read_bytes = self.tally.finished_bytes
+
+
+def _unreadable(error: OSError) -> str:
+    return f"can't be read: {error.strerror or error}"
+
+
+def _single_name(directory: FileDirectory, name: str, found: Detected) -> str:
+    if found.kind in (FileKind.EMLX, FileKind.BSMTP):
+        return found.kind.value
+    if found.encoding:
+        return "eml in UTF-16"
+    if directory.is_maildir and "/" in name:
+        return "maildir"
+    return "mh" if name.isdigit() else "eml"
+
+
+def _mh(directory: FileDirectory, names: list[str]) -> Mapping[str, tuple[str, ...]]:
+    if ".mh_sequences" not in names:
+        return {}
+    try:
+        with (directory.path / ".mh_sequences").open("rb") as file:
+            return mh_flags(file.read(SEQUENCES_BYTES))
+    except OSError:
+        return {}

@@ -1,0 +1,1 @@
+"""What tests share: servers, proxies, mail files, and waiting."""
