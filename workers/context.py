@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 from archiver.db.engine import is_answering, is_away
 from archiver.errors import NotReady
+from archiver.extract.pool import ReadersUnavailable
 from archiver.indexing.pipeline import IndexWork
+from archiver.parsing.readers import process_readers
 from archiver.search.index import SearchUnavailable
 from archiver.sync.resources import SyncResources
 
@@ -37,6 +39,7 @@ class WorkerContext(SyncResources):
             try:
                 if self._index is not None:
                     self._index.check_search_server()
+                process_readers().confinement()  # they can start
                 return
             except NotReady:
                 continue
@@ -44,5 +47,5 @@ class WorkerContext(SyncResources):
 
 
 def is_outage(error: BaseException) -> bool:
-    """A server that all jobs need is down. No job is to blame, and none loses an attempt."""
-    return isinstance(error, SearchUnavailable) or is_away(error)
+    """A server, or a process, that all jobs need is down. No job is to blame, and none loses an attempt."""
+    return isinstance(error, SearchUnavailable | ReadersUnavailable) or is_away(error)

@@ -178,10 +178,15 @@ def _code() -> Iterator[Path]:
     may hold the archive."""
     paths = sysconfig.get_paths()
     wanted = {paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-    wanted |= {path for path in sys.path if path.startswith((sys.prefix, sys.base_prefix)) and Path(path) != Path.cwd()}
+    wanted |= {path for path in sys.path if _is_code(path) and Path(path) != Path.cwd()}
     wanted.add(str(Path(__file__).parents[1]))
     wanted.add(str(Path(sys.base_prefix) / "lib"))
     return (Path(path).resolve() for path in sorted(wanted))
+
+
+def _is_code(path: str) -> bool:
+    """Packages may lie outside of this environment: those of the system or the user, or named in a .pth file."""
+    return path.startswith((sys.prefix, sys.base_prefix)) or Path(path).name in ("site-packages", "dist-packages")
 
 
 def _readable(scratch: Path | None) -> list[Path]:

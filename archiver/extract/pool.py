@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from archiver.errors import ArchiverError, NotReady
-from archiver.extract.process import ChildDied, ChildLate, ChildProcess, Piece
+from archiver.extract.process import ChildDied, ChildLate, ChildProcess, ChildUnusable, Piece
 
 _RECYCLE_AFTER = 500
 _RECYCLE_RESIDENT_BYTES = 600 << 20
@@ -30,6 +30,10 @@ class ChildFailed(ArchiverError):
 
 class ChildrenBusy(NotReady):
     """No child has become free in the time that the caller has."""
+
+
+class ReadersUnavailable(NotReady):
+    """No child can be started on this machine as it is. No message is to blame for that, and none is given up for it."""
 
 
 class PoolClosed(NotReady, OSError):
@@ -133,9 +137,13 @@ class Talk:
         self._child, self._seconds, self._tick = child, seconds, tick
 
     def ask(self, op: str, pieces: Sequence[Piece] = (), **header: Any) -> tuple[dict[str, Any], list[bytes]]:
-        """ChildFailed for what the child can't do, or dies of; whatever it remembered is gone then."""
+        """ChildFailed for what the child can't do, or dies of; whatever it remembered is gone then. ReadersUnavailable if
+        it could not even start."""
         try:
             answer, given = self._child.ask({"op": op, **header}, pieces, self._seconds, self._tick)
+        except ChildUnusable as reason:
+            self._child.kill()
+            raise ReadersUnavailable(f"the processes that read mail and files can't start: {reason}") from reason
         except ChildLate:
             self._child.kill()
             raise ChildFailed(f"took more than {self._seconds:g} seconds", is_late=True) from None

@@ -23,6 +23,7 @@ _READ_BYTES = 64 << 10
 _PIPE_BYTES = 1 << 20
 _STDERR_BYTES = 4096
 _TICK_SECONDS = 2.0
+_START_SECONDS = 60.0
 _OUT_OF_MEMORY = ("memory allocation of", "MemoryError", "Cannot allocate memory", "out of memory", "bad_alloc")
 _PASSED_ON = frozenset({"PATH", "HOME", "LANG", "TMPDIR", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "TESSDATA_PREFIX", "SYSTEMROOT"})
 
@@ -48,6 +49,11 @@ class ChildDied(Exception):
     def __init__(self, how: str, stderr: str) -> None:
         super().__init__(how)
         self.is_out_of_memory = any(sign in stderr for sign in _OUT_OF_MEMORY)
+        self.last_line = next((line.strip() for line in reversed(stderr.splitlines()) if line.strip()), "")
+
+
+class ChildUnusable(Exception):
+    """The child has never been ready: its program can't run here. What it was going to read is not to blame."""
 
 
 class ChildProcess:
@@ -82,6 +88,7 @@ class ChildProcess:
         os.set_blocking(self._answers_fd, False)
         self.requests = 0
         self.resident_bytes = 0
+        self._is_ready = False
         self._is_disposed = False
 
     @property
@@ -92,6 +99,7 @@ class ChildProcess:
         self, header: dict[str, Any], pieces: Sequence[Piece], seconds: float, tick: Callable[[], None] = lambda: None
     ) -> tuple[dict[str, Any], list[bytes]]:
         """`tick` is called every few seconds while the answer is waited for."""
+        self._await_ready(tick)
         talk = _Talk(self, time.monotonic() + seconds, tick)
         self.requests += 1
         sizes = [piece.stat().st_size if isinstance(piece, Path) else len(piece) for piece in pieces]
@@ -99,6 +107,17 @@ class ChildProcess:
         answer = talk.header()
         self.resident_bytes = int(answer["resident_bytes"])
         return answer, [talk.read(size) for size in answer["sizes"]]
+
+    def _await_ready(self, tick: Callable[[], None]) -> None:
+        if self._is_ready:
+            return
+        try:
+            _Talk(self, time.monotonic() + _START_SECONDS, tick).header()
+        except ChildLate:
+            raise ChildUnusable(f"it was not ready after {_START_SECONDS:.0f} seconds") from None
+        except ChildDied as death:
+            raise ChildUnusable(f"{death}, {death.last_line or 'without a word'}") from death
+        self._is_ready = True
 
     def kill(self) -> None:
         """Ends the child and what it started. From any thread, and more than once: its user sees it die."""

@@ -43,6 +43,7 @@ def main() -> None:
     gc.freeze()
     gc.set_threshold(_COLLECT_AFTER)
     limit_memory(sizes)
+    _write(answers, {}, (), sizes)  # ready: whatever ends this process from now on is what it reads
     serve(known, requests, answers, sizes)
 
 
@@ -52,11 +53,14 @@ def serve(known: Answers, requests: BinaryIO, answers: BinaryIO, sizes: int | No
         _limit_cpu(float(header["seconds"]))
         told, given = _answered(known[header["op"]], header, pieces)
         del request, pieces
-        told = {**told, "sizes": [len(piece) for piece in given], "resident_bytes": _resident_bytes(sizes)}
-        answers.write(wire.encode(told))
-        for piece in given:
-            answers.write(piece)
-        answers.flush()
+        _write(answers, told, given, sizes)
+
+
+def _write(answers: BinaryIO, told: dict[str, Any], given: Sequence[bytes], sizes: int | None) -> None:
+    answers.write(wire.encode({**told, "sizes": [len(piece) for piece in given], "resident_bytes": _resident_bytes(sizes)}))
+    for piece in given:
+        answers.write(piece)
+    answers.flush()
 
 
 def _answered(answer: Callable[..., Answer], header: dict[str, Any], pieces: list[bytes]) -> Answer:

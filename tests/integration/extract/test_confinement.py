@@ -82,3 +82,14 @@ def test_an_ordinary_user_is_confined_as_well(attempt: str, secret: Path) -> Non
     result = confined(code, f"import sysconfig; sysconfig.get_paths(); {becoming}")
     assert result.returncode == 77, (result.stdout, result.stderr)
     assert confinement.OTHER_USER not in result.stdout
+
+
+def test_packages_outside_of_the_environment_can_be_imported(tmp_path: Path, secret: Path) -> None:
+    """Those of the system or the user, or those that a .pth file names."""
+    packages = tmp_path / "elsewhere" / "site-packages"
+    packages.mkdir(parents=True)
+    (packages / "from_elsewhere.py").write_text("")
+    result = confined("import from_elsewhere", before=f"sys.path.append({str(packages)!r})")
+    assert result.returncode == 0, result.stderr
+    result = confined(f"open({str(secret)!r})", before=f"sys.path.append({str(secret.parent)!r})")
+    assert (result.returncode == 77) is ("Landlock" in result.stdout)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from archiver.extract.pool import Children, ReadersUnavailable
 from archiver.indexing.indexer import Indexer
 from archiver.parsing import readers as mail_readers
 from archiver.parsing.readers import MailReaders
@@ -48,6 +49,24 @@ def test_one_among_a_thousand_fails_alone(at: IndexWorld, readers: MailReaders, 
     assert "can't be read" in at.value("SELECT reason FROM dead_letters")
     assert at.index().indexed == 0, "it is not tried again and again"
     assert at.value("SELECT count(*) FROM index_leases") == 0
+
+
+def test_readers_that_cannot_start_blame_no_message(at: IndexWorld, readers: MailReaders) -> None:
+    at.put(mail(1, "the zebra"))
+    working = readers.children
+    readers.children = Children("archiver.parsing.no_such_module", 2, 2.0)
+    with pytest.raises(ReadersUnavailable, match=r"can't start: exit code 1, ModuleNotFoundError: .*no_such_module"):
+        at.put(mail(2, "the zebra"))
+    with pytest.raises(ReadersUnavailable):
+        at.index()
+    assert at.value("SELECT count(*) FROM messages") == 1, "mail is not archived with an unread header for it"
+    assert at.value("SELECT search_state FROM messages") == "pending"
+    readers.children.close()
+    readers.children = working
+    at.put(mail(2, "the zebra"))
+    at.index()
+    assert len(at.find("zebra")) == 2
+    assert at.value("SELECT count(*) FROM dead_letters") == 0
 
 
 @pytest.mark.parametrize("way", ["hangs", "segfaults"])
