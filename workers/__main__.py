@@ -12,6 +12,7 @@ from pathlib import Path
 from archiver.config import Settings, load_settings
 from archiver.db import schema
 from archiver.db.engine import make_engine, shares_connections
+from archiver.db.pause import WorkerPresence
 from archiver.errors import ArchiverError, ConfigError
 from archiver.evidence.anchors import Anchors
 from archiver.indexing.pipeline import index_work
@@ -26,8 +27,9 @@ from archiver.sync.quotas import Buckets
 from archiver.sync.relay import Relay
 from workers.anchoring import Anchoring
 from workers.context import WorkerContext, is_outage
+from workers.pausing import Pausing, was_resumed
 from workers.processors import PROCESSORS
-from workers.runtime import WorkerProcess
+from workers.runtime import PAUSED, WorkerProcess
 from workers.watcher import PushWatcher
 
 _INDEXING_CONCURRENCY = 4
@@ -78,7 +80,9 @@ def _run(settings: Settings, queue: QueueName, alive_file: Path | None) -> int:
     engine = make_engine(database_url, queue, pool_size=concurrency + _SPARE_CONNECTIONS)
     if shares_connections(engine):
         log.warning("database_is_pooled", hint=_POOLED)
-    schema.check(engine)
+    schema.check(engine, accepts_newer=was_resumed())
+    pausing = Pausing(WorkerPresence.join(engine, queue), alive_file)
+    pausing.begin_work(_report)
     archive = open_archive(settings, engine)
     catch_up(engine, archive, _report, rest_seconds=_REST_SECONDS if settings.storage_type == "s3" else 0)
     stopping = threading.Event()
@@ -99,6 +103,8 @@ def _run(settings: Settings, queue: QueueName, alive_file: Path | None) -> int:
         PushWatcher(work, database_url).start()
         syslog = settings.audit_syslog.get_secret_value() if settings.audit_syslog else None
         anchoring = Anchoring(Anchors(engine, archive, settings.archiver_data, syslog), stopping).start()
+    end = threading.Timer(_LAST_SECONDS, os._exit, (1,))
+    end.daemon = True
     worker = WorkerProcess(
         queue=queue,
         redis_url=redis_url,
@@ -107,7 +113,8 @@ def _run(settings: Settings, queue: QueueName, alive_file: Path | None) -> int:
         work=work,
         is_outage=is_outage,
         wait_until_back=work.wait_until_back,
-        on_stop=lambda: _stop(work),
+        on_stop=lambda: _stop(work, end),
+        pause_requested=pausing.requested,
         on_given_up=relay.job_failed,
         background=relay.run if queue is QueueName.INGESTION else None,
         on_ready=notify_ready,
@@ -120,6 +127,10 @@ def _run(settings: Settings, queue: QueueName, alive_file: Path | None) -> int:
         if anchoring is not None:
             anchoring.join(_ANCHOR_SECONDS)
         archive.close()
+        if code == PAUSED:
+            end.cancel()
+            pausing.wait_and_restart()
+        pausing.leave()
         sys.stderr.flush()
         os._exit(code)
 
@@ -133,12 +144,10 @@ def _report(sentence: str) -> None:
     notify_ready()
 
 
-def _stop(work: WorkerContext) -> None:
+def _stop(work: WorkerContext, end: threading.Timer) -> None:
     """Stops all work, and forces the exit after a deadline: the supervisor may be dead and unable to do it."""
     work.stopping.set()
     work.abort_long_work()
-    end = threading.Timer(_LAST_SECONDS, os._exit, (1,))
-    end.daemon = True
     end.start()
 
 

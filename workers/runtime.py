@@ -34,6 +34,8 @@ _MAX_STALLED = 3
 _SPARE_THREADS = 4
 _FORCED_STOP_SECONDS = 3.0
 _PULSE_SECONDS = 10.0
+PAUSED = 75
+"""EX_TEMPFAIL: the worker has finished its jobs, and is to work again once the pause is over."""
 
 log = get_logger("workers")
 
@@ -44,7 +46,8 @@ class Lost(Exception):
 
 @dataclass(frozen=True, slots=True)
 class WorkerProcess:
-    """`run()` returns the process's exit code: 0 after a requested stop, 1 if the worker died or had to be forced."""
+    """`run()` returns the process's exit code: 0 after a requested stop, PAUSED after a requested pause, 1 if the worker died
+    or had to be forced."""
 
     queue: QueueName
     redis_url: str
@@ -55,7 +58,9 @@ class WorkerProcess:
     is_outage: Callable[[BaseException], bool] = lambda _: False
     wait_until_back: Callable[[], None] = lambda: None
     on_stop: Callable[[], None] = lambda: None
-    """Called when a stop is requested, so that processors can finish."""
+    """Called when a stop or a pause is requested, so that processors can finish."""
+    pause_requested: Callable[[], Coroutine[Any, Any, None]] | None = None
+    """Returns when the worker has to pause."""
     on_given_up: Callable[[], None] = lambda: None
     """Called when a job has failed permanently."""
     background: Callable[[], Coroutine[Any, Any, None]] | None = None
@@ -82,6 +87,9 @@ class WorkerProcess:
         work = asyncio.create_task(worker.run())
         stopping = asyncio.create_task(stop.wait())
         awaited = {work, stopping}
+        pausing = asyncio.create_task(self.pause_requested()) if self.pause_requested is not None else None
+        if pausing is not None:
+            awaited.add(pausing)
         if self.background is not None:
             awaited.add(asyncio.create_task(self.background()))
         regular = [asyncio.create_task(self._pulse(worker)), asyncio.create_task(figures.write_every_second())]
@@ -90,11 +98,13 @@ class WorkerProcess:
         self.on_ready()
         ended, _ = await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
         try:
-            if not stop.is_set():
+            if not stop.is_set() and pausing not in ended:
                 _log_cause(self.queue, ended)
             self.on_stop()
             drained = await self._drain(worker, work)
-            return 0 if drained and stop.is_set() else 1
+            if stop.is_set():
+                return 0 if drained else 1
+            return PAUSED if pausing in ended else 1
         finally:
             for task in self._tasks:
                 task.cancel()

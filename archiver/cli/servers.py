@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,6 +20,9 @@ from archiver.supervisor.folder import DataFolder
 from archiver.supervisor.modes import close_to_others
 from archiver.supervisor.ready import VARIABLE, notify_ready
 
+if TYPE_CHECKING:
+    from archiver.db.schema import MigrationStep
+
 
 def migrate(
     json: Json = False,
@@ -31,7 +35,7 @@ def migrate(
     with connect() as settings:
         if plan:
             return _show_plan(schema.describe_pending(settings), json=json)
-        steps = schema.migrate_database(settings)
+        steps = schema.migrate_database(settings, lambda sentence: messages.print(f"archiver: {sentence}", markup=False))
     if json:
         print_json({"migrations": steps})
     elif not quiet:
@@ -39,14 +43,20 @@ def migrate(
     return None
 
 
-def _show_plan(steps: dict[str, str], *, json: bool) -> None:
+def _show_plan(steps: Sequence[MigrationStep], *, json: bool) -> None:
     if json:
-        return print_json({"pending": steps})
-    for step, purpose in steps.items():
-        console.print(f"{step}  {purpose}", markup=False, soft_wrap=True)
+        return print_json({"pending": {step.revision: step.purpose for step in steps}, "pauses_workers": _pausing(steps)})
+    for step in steps:
+        console.print(f"{step.revision}  {step.purpose}", markup=False, soft_wrap=True)
+    if pausing := _pausing(steps):
+        console.print(f"Workers pause while {', '.join(pausing)} {'runs' if len(pausing) == 1 else 'run'}, and then go on.")
     return console.print(
         f"{quantity(len(steps), 'migration')} to run; nothing was changed." if steps else "The schema is up to date."
     )
+
+
+def _pausing(steps: Sequence[MigrationStep]) -> list[str]:
+    return [step.revision for step in steps if step.pauses_workers]
 
 
 def web() -> None:

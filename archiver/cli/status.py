@@ -67,16 +67,18 @@ def _archive_figures(settings: Settings, ok: set[str]) -> dict[str, Any]:
     from sqlalchemy.exc import DBAPIError
 
     from archiver.db.engine import make_engine
+    from archiver.db.pause import find_pause
     from archiver.maintenance.status import count_rows
     from archiver.sources import runs
 
     if "postgres" not in ok or settings.database_url is None:
-        return {"archive": None, "running": []}
+        return {"archive": None, "running": [], "pause": None}
     engine = make_engine(settings.database_url.get_secret_value(), "status", pool_size=1)
     try:
         with engine.connect() as connection:
             running = [asdict(session) for session in runs.running(connection)]
-        return {"archive": asdict(count_rows(engine)), "running": running}
+            pause = find_pause(connection)
+        return {"archive": asdict(count_rows(engine)), "running": running, "pause": asdict(pause) if pause else None}
     except DBAPIError as error:
         raise ArchiverError("the database schema does not match this version: run `archiver migrate`") from error
     finally:
@@ -109,9 +111,16 @@ def _page(found: dict[str, Any]) -> Group:
         }
         busy = ", ".join(f"{queue}: {found['jobs'][queue]['active']} running, {waiting[queue]} waiting" for queue in waiting)
         lines.append(Text(f"jobs      {busy}"))
+    if found["pause"] is not None:
+        lines.append(_pause_line(found["pause"]))
     if found["running"]:
         lines += ["", _running_table(found["running"])]
     return Group(*lines)
+
+
+def _pause_line(pause: dict[str, Any]) -> Text:
+    waiting = f"; still working: {', '.join(pause['working'])}" if pause["working"] else ""
+    return Text(f"paused    all workers, since {pause['started_at']:%H:%M:%S} UTC: {pause['reason']}{waiting}", style="yellow")
 
 
 def _running_table(running: list[dict[str, Any]]) -> Table:

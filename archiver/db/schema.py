@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import importlib.util
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 from psycopg import sql
-from sqlalchemy import Connection, Engine, event, make_url, text
+from sqlalchemy import Connection, Engine, event, inspect, make_url, text
 from sqlalchemy.exc import OperationalError, ProgrammingError
 
 from archiver.config import Settings
 from archiver.db.engine import driver_url, held_lock, make_engine
+from archiver.db.pause import paused_workers
 from archiver.errors import NotReady, SchemaError
 from archiver.quantity import quantity
 
@@ -40,6 +41,10 @@ _GRANTS = (
 )
 
 
+class NewerSchema(SchemaError):
+    """A newer release has migrated this database."""
+
+
 @dataclass(frozen=True, slots=True)
 class SchemaVersion:
     current: str | None
@@ -47,7 +52,15 @@ class SchemaVersion:
     pending: tuple[str, ...]
 
 
-def migrate_database(settings: Settings) -> tuple[str, ...]:
+@dataclass(frozen=True, slots=True)
+class MigrationStep:
+    revision: str
+    purpose: str
+    pauses_workers: bool
+    """It must not run beside workers; `migrate` pauses them for it (archiver.db.pause)."""
+
+
+def migrate_database(settings: Settings, report: Callable[[str], None] = lambda _: None) -> tuple[str, ...]:
     """Migrates as the owner of the tables, and grants rights to the role that the program uses."""
     assert settings.database_url is not None
     owner = settings.database_owner_url
@@ -56,7 +69,7 @@ def migrate_database(settings: Settings) -> tuple[str, ...]:
     try:
         if owner is not None:
             create_missing_role(engine, app.username, app.password)
-        return migrate(engine, app.username if owner else None)
+        return migrate(engine, app.username if owner else None, report)
     finally:
         engine.dispose()
 
@@ -97,15 +110,26 @@ def pending_migrations(settings: Settings) -> tuple[str, ...]:
         engine.dispose()
 
 
-def describe_pending(settings: Settings) -> dict[str, str]:
+def describe_pending(settings: Settings) -> list[MigrationStep]:
     """The steps that `migrate` would take, and what each is for. Changes nothing."""
+    return _steps(pending_migrations(settings))
+
+
+def _steps(revisions: Sequence[str]) -> list[MigrationStep]:
     from alembic.script import ScriptDirectory
 
-    pending, scripts = pending_migrations(settings), ScriptDirectory.from_config(_config())
-    return {step: (scripts.get_revision(step).doc or "").strip().splitlines()[0] for step in pending}
+    scripts = [ScriptDirectory.from_config(_config()).get_revision(revision) for revision in revisions]
+    return [
+        MigrationStep(
+            script.revision,
+            (script.doc or "").strip().splitlines()[0],
+            getattr(script.module, "pauses_workers", False),
+        )
+        for script in scripts
+    ]
 
 
-def migrate(engine: Engine, role: str | None = None) -> tuple[str, ...]:
+def migrate(engine: Engine, role: str | None = None, report: Callable[[str], None] = lambda _: None) -> tuple[str, ...]:
     """Migrates the schema and returns the applied steps. Of several concurrent processes, one works and the others wait.
 
     `role`, if it is not the owner, gets read and write access to all tables, but may only read and append to the audit log.
@@ -118,10 +142,19 @@ def migrate(engine: Engine, role: str | None = None) -> tuple[str, ...]:
             event.listen(connection, "begin", _limit_waiting)
             config = _config()
             config.attributes["connection"] = connection
-            command.upgrade(config, "head")
+            with _workers_as_needed(engine, version.pending, report):
+                command.upgrade(config, "head")
         if role is not None:
             _grant(connection, role)
         return version.pending
+
+
+def _workers_as_needed(engine: Engine, pending: Sequence[str], report: Callable[[str], None]) -> AbstractContextManager[None]:
+    """Pauses the workers if a step asks for it. A release that has no table for it yet has no worker that would look there."""
+    needing = [step.revision for step in _steps(pending) if step.pauses_workers]
+    if not needing or not inspect(engine).has_table("worker_pause"):
+        return nullcontext()
+    return paused_workers(engine, f"the database is being migrated ({', '.join(needing)})", report)
 
 
 def _grant(connection: Connection, role: str) -> None:
@@ -132,12 +165,20 @@ def _grant(connection: Connection, role: str) -> None:
     connection.commit()
 
 
-def check(engine: Engine) -> None:
-    """Raises SchemaError unless the schema is exactly the one that this release needs."""
+def check(engine: Engine, *, accepts_newer: bool = False) -> None:
+    """Raises SchemaError unless the schema is exactly the one that this release needs.
+
+    `accepts_newer` is for a worker that was working before a migration, and goes on after it: migrations only add.
+    """
     with connect(engine) as connection:
         if _is_newest(connection):
             return
-        version = schema_version(connection)
+        try:
+            version = schema_version(connection)
+        except NewerSchema:
+            if accepts_newer:
+                return
+            raise
     if version.pending:
         raise SchemaError(f"the database is missing {quantity(len(version.pending), 'migration')}: run `archiver migrate`")
 
@@ -163,7 +204,7 @@ def schema_version(connection: Connection) -> SchemaVersion:
     connection.rollback()
     steps = [script.revision for script in scripts.walk_revisions()]  # newest first
     if current is not None and current not in steps:
-        raise SchemaError(f"the database has schema {current!r} of a newer release of Archiver: update this installation")
+        raise NewerSchema(f"the database has schema {current!r} of a newer release of Archiver: update this installation")
     pending = steps if current is None else steps[: steps.index(current)]
     return SchemaVersion(current, steps[0], tuple(reversed(pending)))
 

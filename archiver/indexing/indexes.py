@@ -16,11 +16,11 @@ LIVE_UID = INDEX
 NEXT_UID = f"{INDEX}-next"
 
 _ALL = text("""
-    SELECT id, uid, state, generation, engine_created_at, engine_updated_at, cursor_pack_id, cursor_position, done, total,
-        is_filled FROM search_indexes ORDER BY state DESC""")
+    SELECT id, uid, state, generation, engine_created_at, engine_updated_at, engine_version, cursor_pack_id, cursor_position,
+        done, total, is_filled FROM search_indexes ORDER BY state DESC""")
 _ADD = text("""
-    INSERT INTO search_indexes (id, uid, state, generation, engine_created_at, total)
-    VALUES (:id, :uid, :state, :generation, :created_at, :total) ON CONFLICT DO NOTHING""")
+    INSERT INTO search_indexes (id, uid, state, generation, engine_created_at, engine_version, total)
+    VALUES (:id, :uid, :state, :generation, :created_at, :engine_version, :total) ON CONFLICT DO NOTHING""")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,7 @@ class SearchIndex:
     generation: str
     engine_created_at: str
     engine_updated_at: str | None
+    engine_version: str | None
     cursor_pack_id: UUID | None
     cursor_position: int | None
     done: int
@@ -69,20 +70,28 @@ def ensure_live(engine: Engine, server: SearchServer) -> Indexes:
     with engine.connect() as connection:
         found = load_indexes(connection)
     if found.live is None:
-        add_index(engine, LIVE_UID, SearchIndexState.LIVE, server.ensure_index(LIVE_UID, INDEX_SETTINGS))
+        info = server.ensure_index(LIVE_UID, INDEX_SETTINGS)
+        add_index(engine, LIVE_UID, SearchIndexState.LIVE, info, server.version())
         with engine.connect() as connection:
             found = load_indexes(connection)
     return found
 
 
-def add_index(engine: Engine, uid: str, state: SearchIndexState, info: IndexInfo, total: int = 0) -> None:
+def add_index(engine: Engine, uid: str, state: SearchIndexState, info: IndexInfo, engine_version: str, total: int = 0) -> None:
     values = {
         "id": uuid7(),
         "uid": uid,
         "state": state,
         "generation": GENERATION,
         "created_at": info.created_at,
+        "engine_version": engine_version,
         "total": total,
     }
     with engine.begin() as connection:
         connection.execute(_ADD, values)
+
+
+def splits_words_differently(filled_by: str | None, now: str) -> bool:
+    """Whether another minor version of the server filled an index: its words may be split by other rules. An index of which
+    the version is not known, because an older release filled it, is taken for one of the version that runs."""
+    return filled_by is not None and filled_by.split(".")[:2] != now.split(".")[:2]

@@ -1,7 +1,7 @@
 """Compares the index with Postgres: counts every few minutes, every id and version once a day or when something is suspicious.
 
-An index that was lost, emptied or rolled back to an older state is detected here and filled again. An "indexed" mark is never
-trusted indefinitely.
+An index that was lost, emptied or rolled back to an older state is detected here and filled again; one that another version of
+the server filled is replaced by a reindex. An "indexed" mark is never trusted indefinitely.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, Engine, text
 
 from archiver.indexing.compare import IndexDifferences, differences
-from archiver.indexing.indexes import NEXT_UID, SearchIndex, ensure_live
+from archiver.indexing.indexes import NEXT_UID, SearchIndex, ensure_live, splits_words_differently
 from archiver.indexing.jobs import announce_orphaned
 from archiver.indexing.rethread import needs_rethreading
 from archiver.logs import get_logger
@@ -30,7 +30,7 @@ _COUNT = text("""
 _IS_DUE = text("SELECT compared_at IS NULL OR compared_at < now() - interval '1 day' FROM search_indexes WHERE id = :id")
 _NOTE = text("""
     UPDATE search_indexes SET engine_created_at = :created_at, engine_updated_at = :updated_at, generation = :generation,
-        compared_at = CASE WHEN :compared THEN now() ELSE compared_at END WHERE id = :id""")
+        engine_version = :engine_version, compared_at = CASE WHEN :compared THEN now() ELSE compared_at END WHERE id = :id""")
 _LOST = """
     UPDATE messages SET index_version = index_version + 1, search_state = 'pending', search_reasons = '[]'
     FROM (SELECT id FROM messages WHERE id = ANY(%(ids)s) ORDER BY id FOR NO KEY UPDATE) AS lost
@@ -54,8 +54,9 @@ def reconcile(engine: Engine, server: SearchServer, *, full: bool = False) -> Re
     indexes = ensure_live(engine, server)
     live = indexes.live
     assert live is not None
-    found = server.info(live.uid)
+    version, found = server.version(), server.info(live.uid)
     is_strange = _is_suspicious(live, found)
+    is_foreign = not is_strange and splits_words_differently(live.engine_version, version)
     generation = GENERATION if found is None else live.generation
     if generation == GENERATION:
         found = server.ensure_index(live.uid, INDEX_SETTINGS)
@@ -71,8 +72,10 @@ def reconcile(engine: Engine, server: SearchServer, *, full: bool = False) -> Re
     if indexes.building is None:
         server.drop(NEXT_UID)  # recreated by a late process after its reindex had ended
     with engine.begin() as connection:
-        _note(connection, live, found, generation, compared=result.compared)
-        others: list[Job] = [ReindexJob()] if indexes.building is not None or generation != GENERATION else []
+        filled_by = live.engine_version if is_foreign else version
+        _note(connection, live, found, generation, filled_by, compared=result.compared)
+        is_old = is_foreign or generation != GENERATION
+        others: list[Job] = [ReindexJob()] if indexes.building is not None or is_old else []
         announce_orphaned(connection, *others, *([RethreadJob()] if needs_rethreading(connection) else []))
     return result
 
@@ -105,6 +108,8 @@ def _repair(engine: Engine, server: SearchServer, uid: str, portion: IndexDiffer
     result.extra += len(portion.extra)
 
 
-def _note(connection: Connection, live: SearchIndex, found: IndexInfo, generation: str, *, compared: bool) -> None:
+def _note(
+    connection: Connection, live: SearchIndex, found: IndexInfo, generation: str, filled_by: str | None, *, compared: bool
+) -> None:
     values = {"created_at": found.created_at, "updated_at": found.updated_at, "generation": generation, "compared": compared}
-    connection.execute(_NOTE, {"id": live.id, **values})
+    connection.execute(_NOTE, {"id": live.id, "engine_version": filled_by, **values})

@@ -17,7 +17,16 @@ from archiver.indexing import statements
 from archiver.indexing.compare import differences
 from archiver.indexing.documents import Row
 from archiver.indexing.indexer import Indexer, limit_bytes
-from archiver.indexing.indexes import LIVE_UID, NEXT_UID, Indexes, SearchIndex, add_index, ensure_live, load_indexes
+from archiver.indexing.indexes import (
+    LIVE_UID,
+    NEXT_UID,
+    Indexes,
+    SearchIndex,
+    add_index,
+    ensure_live,
+    load_indexes,
+    splits_words_differently,
+)
 from archiver.indexing.redate import redate
 from archiver.logs import get_logger
 from archiver.queue.jobs import ReindexJob as ReindexJob
@@ -92,13 +101,13 @@ class ReindexRun:
             info = self._server.ensure_index(NEXT_UID, INDEX_SETTINGS)
             with self._engine.connect() as connection:
                 total = connection.execute(text("SELECT count(*) FROM messages")).scalar_one()
-            add_index(self._engine, NEXT_UID, SearchIndexState.BUILDING, info, total)
+            add_index(self._engine, NEXT_UID, SearchIndexState.BUILDING, info, self._server.version(), total)
             with self._engine.connect() as connection:
                 indexes = load_indexes(connection)
         return indexes
 
     def _is_good(self, building: SearchIndex) -> bool:
-        if building.generation != GENERATION:
+        if building.generation != GENERATION or splits_words_differently(building.engine_version, self._server.version()):
             return False
         self._server.finish_swaps()
         there = [info for info in (self._server.info(LIVE_UID), self._server.info(NEXT_UID)) if info is not None]

@@ -54,6 +54,10 @@ class SearchServer:
         self._settings = settings
         self._local = threading.local()
 
+    def version(self) -> str:
+        with _translate_errors("report its version"):
+            return str(self._client.get_version()["pkgVersion"])
+
     # indexes
 
     def ensure_index(self, uid: str, settings: Mapping[str, Any]) -> IndexInfo:

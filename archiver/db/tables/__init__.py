@@ -33,6 +33,7 @@ from archiver.db.tables.sync import (
     SyncSessionMailboxTable,
     SyncSessionTable,
 )
+from archiver.db.tables.workers import WorkerPauseTable, WorkerProcessTable
 
 __all__ = [
     "ApiKeyTable",
@@ -70,6 +71,8 @@ __all__ = [
     "UnaccountedKeyTable",
     "UploadTable",
     "UserTable",
+    "WorkerPauseTable",
+    "WorkerProcessTable",
     "message_uuid",
     "uuid7",
 ]

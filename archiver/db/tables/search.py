@@ -27,6 +27,8 @@ class SearchIndexTable(Base):
     """As reported by the server: identifies the index whatever its name, even after a swap."""
     engine_updated_at: Mapped[str | None]
     """The latest value seen: an index that reports an earlier one was rolled back to an older state."""
+    engine_version: Mapped[str | None]
+    """Of the server that filled it: another version may split words differently, so the index is filled again."""
     cursor_pack_id: Mapped[UUID | None]
     cursor_position: Mapped[int | None]
     """The progress of a reindex, in pack order."""

@@ -9,6 +9,7 @@ from fastapi.responses import Response
 
 from archiver.access.principal import Right
 from archiver.access.scope import scope_of
+from archiver.db.pause import find_pause
 from archiver.errors import UsageError
 from archiver.http.pages.base import Form, Posted, View, Viewed, parse_id, redirect
 from archiver.maintenance import status
@@ -34,10 +35,12 @@ def activity_page(view: CanView, discarded: bool = False) -> Response:
     with context.reading() as connection:
         sessions = [(one, runs.mailboxes(connection, one.session_id, 20)) for one in runs.running(connection)]
         scope = scope_of(connection, view.principal)
+        pause = find_pause(connection)
         letters = dead_letters.listed(connection, None, discarded=discarded, limit=_LETTERS, scope=scope)
     url = context.settings.redis_url
     values: dict[str, Any] = {
         "parts": check_parts(context.settings),
+        "pause": pause,
         "sessions": sessions,
         "letters": letters,
         "discarded": discarded,
