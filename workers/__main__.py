@@ -87,6 +87,8 @@ def _run(settings: Settings, queue: QueueName, alive_file: Path | None) -> int:
     catch_up(engine, archive, _report, rest_seconds=_REST_SECONDS if settings.storage_type == "s3" else 0)
     stopping = threading.Event()
     index = index_work(settings, engine, archive, stopping) if queue is QueueName.INDEXING else None
+    if index is not None:
+        threading.Thread(target=index.compare_if_replaced, daemon=True, name="compare-if-replaced").start()
     work = WorkerContext(
         settings,
         engine,

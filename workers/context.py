@@ -39,6 +39,7 @@ class WorkerContext(SyncResources):
             try:
                 if self._index is not None:
                     self._index.check_search_server()
+                    self._index.compare_if_replaced()
                 process_readers().confinement()  # they can start
                 return
             except NotReady:

@@ -27,6 +27,8 @@ _IS_ANNOUNCED = text("""
     SELECT EXISTS (SELECT 1 FROM outbox WHERE queue = 'indexing' AND job = :job
         AND coalesce(payload->'data'->>'stage', 'body') = :stage)""")
 
+_SETTLE_ALL = text("DELETE FROM outbox WHERE queue = 'indexing' AND job = :job")
+
 BODY = IndexEmailBatch()
 ATTACHMENTS = IndexEmailBatch(IndexEmailBatch.ATTACHMENTS)
 _IS_LEFT = {BODY.stage: text(statements.IS_BEHIND), ATTACHMENTS.stage: text(statements.IS_UNREAD)}
@@ -100,6 +102,12 @@ def settle(engine: Engine, row_id: UUID, next_job: Job | None = None) -> None:
         outbox.settle(connection, row_id)
         if next_job is not None:
             announce_once(connection, next_job)
+
+
+def settle_all(engine: Engine, job: Job) -> None:
+    """For a job that runs on a schedule and is announced as well: one run answers every announcement."""
+    with engine.begin() as connection:
+        connection.execute(_SETTLE_ALL, {"job": job.name})
 
 
 def _parameters(job: Job) -> dict[str, str]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from sqlalchemy import Engine
 
 from archiver.config import Settings
+from archiver.errors import NotReady
 from archiver.extract import limits
 from archiver.extract.extractor import Extractor
 from archiver.extract.ocr import is_available
@@ -19,10 +21,11 @@ from archiver.indexing import rereading
 from archiver.indexing.attachments import AttachmentTexts
 from archiver.indexing.indexer import Indexer
 from archiver.indexing.leases import Counts
+from archiver.indexing.reconcile import announce_if_replaced
 from archiver.logs import get_logger
 from archiver.queue.jobs import IndexEmailBatch
 from archiver.search.client import search_version
-from archiver.search.index import SearchServer, SearchUnavailable
+from archiver.search.index import SearchRefused, SearchServer, SearchUnavailable
 from archiver.store.archive import Archive
 from archiver.store.capacity import NoRoom, check_disk
 
@@ -96,6 +99,11 @@ class IndexWork:
         with self.engine.begin() as connection:
             if rereading.are_left(connection, with_ocr=self.ocr is not None):
                 index_jobs.announce_rereading(connection)
+
+    def compare_if_replaced(self) -> None:
+        """After a start or an outage: the server that answers may be another one, with an empty index or a new version."""
+        with suppress(NotReady, SearchRefused):  # else the schedule finds it
+            announce_if_replaced(self.engine, self.server)
 
     def stop(self) -> None:
         self.extractor.close()

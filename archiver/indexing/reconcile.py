@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, Engine, text
 
 from archiver.indexing.compare import IndexDifferences, differences
-from archiver.indexing.indexes import NEXT_UID, SearchIndex, ensure_live, splits_words_differently
+from archiver.indexing.indexes import NEXT_UID, SearchIndex, ensure_live, load_indexes, splits_words_differently
 from archiver.indexing.jobs import announce_orphaned
 from archiver.indexing.rethread import needs_rethreading
 from archiver.logs import get_logger
-from archiver.queue.jobs import Job, ReindexJob, RethreadJob
+from archiver.queue.jobs import Job, ReconcileIndex, ReindexJob, RethreadJob
 from archiver.search.document import GENERATION, INDEX_SETTINGS
 from archiver.search.index import IndexInfo, SearchServer
 from archiver.sync.ingest import statements as sql
@@ -78,6 +78,19 @@ def reconcile(engine: Engine, server: SearchServer, *, full: bool = False) -> Re
         others: list[Job] = [ReindexJob()] if indexes.building is not None or is_old else []
         announce_orphaned(connection, *others, *([RethreadJob()] if needs_rethreading(connection) else []))
     return result
+
+
+def announce_if_replaced(engine: Engine, server: SearchServer) -> bool:
+    """Announces a comparison if the server has lost its index or has another version, instead of waiting for the schedule."""
+    with engine.connect() as connection:
+        live = load_indexes(connection).live
+    if live is None:
+        return False
+    if not (_is_suspicious(live, server.info(live.uid)) or splits_words_differently(live.engine_version, server.version())):
+        return False
+    with engine.begin() as connection:
+        announce_orphaned(connection, ReconcileIndex())
+    return True
 
 
 def _is_suspicious(live: SearchIndex, found: IndexInfo | None) -> bool:

@@ -96,6 +96,7 @@ class EmbeddedPostgres:
     def prepare(self) -> None:
         """Creates the cluster, upgrades one of an older version, and cleans up after a crash."""
         self._create_socket_folder()
+        self._finish_upgrade()
         if not (self.data / "PG_VERSION").exists():
             self._create(self.data)
         version = int((self.data / "PG_VERSION").read_text())
@@ -203,14 +204,23 @@ class EmbeddedPostgres:
         dump = self.folder.path / f"postgres-{version}.dump"
         with self.running(self.data, old_programs):
             self._tool("pg_dump", "-Fc", "-f", str(dump), self.url())
-        fresh = self.data.with_name("postgres-new")
-        shutil.rmtree(fresh, ignore_errors=True)
-        self._create(fresh)
-        with self.running(fresh):
+        shutil.rmtree(self._fresh, ignore_errors=True)
+        self._create(self._fresh)
+        with self.running(self._fresh):
             self._tool("pg_restore", "--exit-on-error", "-d", self.url(), str(dump))
         self.data.replace(self.data.with_name(f"postgres-{version}"))
-        fresh.replace(self.data)
-        dump.unlink()
+        self._finish_upgrade()
+
+    @property
+    def _fresh(self) -> Path:
+        return self.data.with_name("postgres-new")
+
+    def _finish_upgrade(self) -> None:
+        """The old cluster is moved away only when the new one is complete; a process killed after that left it here."""
+        if not self.data.exists() and (self._fresh / "PG_VERSION").exists():
+            self._fresh.replace(self.data)
+            for dump in self.folder.path.glob("postgres-*.dump"):
+                dump.unlink()
 
     def _tool(self, program: str, *arguments: str) -> None:
         """The password is passed in the environment: arguments are visible to all users."""

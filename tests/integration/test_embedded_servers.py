@@ -50,6 +50,18 @@ def test_a_database_of_an_older_version_is_moved_to_the_newest(folder: DataFolde
     assert (folder.path / f"postgres-{oldest}" / "PG_VERSION").exists(), "the old one stays until somebody removes it"
 
 
+def test_a_move_that_was_cut_off_between_its_two_renames_is_finished(folder: DataFolder) -> None:
+    server = started(folder)
+    with server.running(), psycopg.connect(server.url()) as connection:
+        connection.execute("CREATE TABLE kept (value text)")
+    folder.postgres.rename(folder.path / "postgres-new")  # the old cluster is away, the new one not yet in its place
+    (folder.path / "postgres-16.dump").write_bytes(b"dump")
+    again = started(folder)
+    with again.running(), psycopg.connect(again.url()) as connection:
+        assert connection.execute("SELECT count(*) FROM kept").fetchone() == (0,)
+    assert not (folder.path / "postgres-16.dump").exists()
+
+
 def test_a_move_that_was_cut_off_begins_again(folder: DataFolder) -> None:
     oldest = min(installed_versions())
     old = EmbeddedPostgres(folder)

@@ -14,7 +14,9 @@ KEY = "a-master-key-for-tests"
 _PROGRAM = """
 import sys
 from pathlib import Path
+from archiver.search_server.routes import system
 from archiver.search_server.server import serve
+system.VERSION = sys.argv[4] or system.VERSION
 serve(Path(sys.argv[1]), sys.argv[2], port=int(sys.argv[3]), ready=lambda url: None)
 """
 
@@ -26,6 +28,8 @@ class SearchAt:
             probe.bind(("127.0.0.1", 0))
             self.port = int(probe.getsockname()[1])
         self.process: subprocess.Popen[bytes] | None = None
+        self.version = ""
+        """What it reports; empty for its own."""
 
     @property
     def url(self) -> str:
@@ -39,7 +43,8 @@ class SearchAt:
         """Unless it runs."""
         if self.process is not None and self.process.poll() is None:
             return self
-        self.process = subprocess.Popen([sys.executable, "-c", _PROGRAM, str(self.folder), KEY, str(self.port)])
+        command = [sys.executable, "-c", _PROGRAM, str(self.folder), KEY, str(self.port), self.version]
+        self.process = subprocess.Popen(command)
         end = time.monotonic() + 60
         while time.monotonic() < end:
             try:

@@ -265,3 +265,11 @@ def test_the_dockerfile_copies_what_there_is_and_does_not_run_as_root() -> None:
     assert "USER archiver" in lines
     packages = {path.parent.name for path in ROOT.glob("*/__init__.py")} - {"tests", "benchmarks"}
     assert packages <= set(copied)
+
+
+def test_each_version_of_meilisearch_has_a_folder_of_its_own(compose: dict[str, Any]) -> None:
+    """It does not open the files of another version, and would not start."""
+    service = compose["services"]["meilisearch"]
+    version = service["image"].partition(":")[2]
+    assert service["environment"]["MEILI_DB_PATH"] == f"/meili_data/{version}"
+    assert service["volumes"] == ["meilisearch:/meili_data"]

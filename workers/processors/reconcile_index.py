@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from archiver.indexing import jobs as index_jobs
 from archiver.indexing.reconcile import reconcile
 from archiver.queue.jobs import JobEnvelope, ReconcileIndex
 from archiver.sync import scheduler
@@ -17,4 +18,5 @@ def process(_: ReconcileIndex, work: WorkerContext, __: JobEnvelope) -> dict[str
             return None
         result = reconcile(work.engine, work.index.server)
         work.index.announce_rereading()
+        index_jobs.settle_all(work.engine, ReconcileIndex())
         return asdict(result)
