@@ -29,6 +29,25 @@ def connect(*needs: str, settings: Settings | None = None) -> Iterator[Settings]
 
 
 @contextlib.contextmanager
+def connect_to_unmigrated() -> Iterator[Settings]:
+    """Settings with the address of the database. If it is embedded and does not run, it is started alone: the whole stack
+    would migrate it."""
+    settings = load_settings()
+    folder = DataFolder(settings.archiver_data)
+    if "postgres" not in settings.embedded:
+        yield settings
+    elif ask_status(folder) is not None:
+        with connect(settings=settings) as found:
+            yield found
+    else:
+        from archiver.supervisor.postgres import EmbeddedPostgres  # takes long to load
+
+        postgres = EmbeddedPostgres(folder)
+        with folder.lock("archiver migrate --plan"), postgres.running_unchanged():
+            yield load_settings({**os.environ, "DATABASE_URL": postgres.url()})
+
+
+@contextlib.contextmanager
 def connect_if_running(settings: Settings) -> Iterator[Settings]:
     """Like `connect`, but starts nothing: addresses of parts that do not run stay unset."""
     folder = DataFolder(settings.archiver_data)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from archiver.cli.connection import connect
+from archiver.cli.connection import connect, connect_to_unmigrated
 from archiver.cli.output import Json, console, messages, print_json
 from archiver.config import Settings, load_settings, page_address
 from archiver.errors import ArchiverError
@@ -32,9 +32,10 @@ def migrate(
     """Migrate the database schema. Safe to run at any time, and several times at once."""
     from archiver.db import schema
 
-    with connect() as settings:
-        if plan:
+    if plan:
+        with connect_to_unmigrated() as settings:
             return _show_plan(schema.describe_pending(settings), json=json)
+    with connect() as settings:
         steps = schema.migrate_database(settings, lambda sentence: messages.print(f"archiver: {sentence}", markup=False))
     if json:
         print_json({"migrations": steps})

@@ -99,6 +99,7 @@ class EmbeddedPostgres:
         self._finish_upgrade()
         if not (self.data / "PG_VERSION").exists():
             self._create(self.data)
+        self._give_to_its_user()
         version = int((self.data / "PG_VERSION").read_text())
         self._stop_predecessor()
         if version != self.major:
@@ -110,6 +111,14 @@ class EmbeddedPostgres:
         if (run_as := self.run_as) is not None:
             self.folder.allow_traversal(run_as.gid)
             os.chown(self.socket_folder, run_as.uid, run_as.gid)
+
+    def _give_to_its_user(self) -> None:
+        """A folder that was unpacked or copied may be open to others, or belong to root, as whom PostgreSQL refuses to run."""
+        self.data.chmod(0o700)
+        run_as = self.run_as
+        if run_as is not None and self.data.stat().st_uid == 0:
+            for path in (*self.data.rglob("*"), self.data):  # its own folder last: an interrupted start does it again
+                os.chown(path, run_as.uid, run_as.gid, follow_symlinks=False)
 
     def command(self, data: Path | None = None, programs: Path | None = None) -> list[str]:
         settings = [item for name, value in _SERVER_SETTINGS.items() for item in ("-c", f"{name}={value}")]
@@ -191,6 +200,25 @@ class EmbeddedPostgres:
     def running(self, data: Path | None = None, programs: Path | None = None) -> Iterator[deque[str]]:
         with running(self.start(data, programs), self.check, self.stop_signal) as output:
             yield output
+
+    @property
+    def cluster_version(self) -> int | None:
+        """The major version that wrote the files; None if there are none yet."""
+        file = self.data / "PG_VERSION"
+        return int(file.read_text()) if file.exists() else None
+
+    @contextlib.contextmanager
+    def running_unchanged(self) -> Iterator[None]:
+        """The server of the version that wrote the files, for a look at the database before anything is migrated."""
+        programs = installed_versions().get(self.cluster_version or 0)
+        if programs is None:
+            found = f"a database of PostgreSQL {self.cluster_version}" if self.cluster_version else "no database yet"
+            raise NotReady(f"{self.data}: there is {found}, which can't be looked at")
+        self._create_socket_folder()
+        self._give_to_its_user()
+        self._stop_predecessor()
+        with self.running(self.data, programs):
+            yield
 
     def _upgrade_from(self, version: int) -> None:
         """Dumps with the old programs and loads with the new ones; the old cluster stays until the new one is complete."""
