@@ -10,6 +10,7 @@ from uuid import UUID
 from sqlalchemy import Connection
 from sqlalchemy.exc import DataError
 
+from archiver.db.sql import run
 from archiver.logs import get_logger
 
 log = get_logger("rows")
@@ -53,19 +54,14 @@ def read_rows(
     """
     while True:
         try:
-            return _run(connection, statement, **parameters)
+            return run(connection, statement, **parameters)
         except UNREADABLE:
-            keys = _run(connection, f"SELECT id, version FROM ({statement}) AS found", **parameters)  # noqa: S608
+            keys = run(connection, f"SELECT id, version FROM ({statement}) AS found", **parameters)  # noqa: S608
         rows, poison = one_by_one(
-            [(key.id, key.version) for key in keys], lambda row_id: _run(connection, alone, **{**parameters, "id": row_id})
+            [(key.id, key.version) for key in keys], lambda row_id: run(connection, alone, **{**parameters, "id": row_id})
         )
         if not poison:
             return rows
         give_up(poison)
         if rows:
             return rows
-
-
-def _run(connection: Connection, statement: str, **parameters: Any) -> Sequence[Any]:
-    result = connection.exec_driver_sql(statement, parameters)
-    return result.all()

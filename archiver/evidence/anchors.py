@@ -16,6 +16,7 @@ from sqlalchemy import Connection, Engine, text
 
 from archiver.access import audit
 from archiver.access.principal import LOCAL_OPERATOR, Principal
+from archiver.db import sql
 from archiver.db.engine import autocommit
 from archiver.evidence import syslog
 from archiver.logs import get_logger
@@ -24,7 +25,7 @@ from archiver.store.archive import Archive, entries
 from archiver.store.errors import Damage
 from archiver.store.frames import FrameKind
 from archiver.store.pack import PackLocation
-from archiver.sync.ingest import statements as sql
+from archiver.sync.ingest import statements
 
 FILE = "audit-head.json"
 _HEAD = text("SELECT id, hash FROM audit_log ORDER BY id DESC LIMIT 1")
@@ -117,5 +118,5 @@ class Anchors:
 
 def _append(connection: Connection, archive: Archive, anchor: Anchor) -> None:
     written = archive.append([anchor.record()])
-    sql.run(connection, sql.ADD_PACK, id=written.batch.pack_id, name=written.batch.pack_name)
-    sql.record_pack(connection, written)
+    sql.run(connection, statements.ADD_PACK, id=written.batch.pack_id, name=written.batch.pack_name)
+    statements.record_pack(connection, written)

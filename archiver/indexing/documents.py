@@ -10,6 +10,7 @@ from uuid import UUID
 
 from sqlalchemy import Engine
 
+from archiver.db import sql
 from archiver.db.states import SearchState, TextState
 from archiver.extract.pool import ChildFailed
 from archiver.indexing import statements
@@ -21,7 +22,6 @@ from archiver.parsing.readers import Document, MailGroup, MailReaders, ReadFile,
 from archiver.store.archive import Archive
 from archiver.store.errors import StoreError, StoreUnavailable
 from archiver.store.pack import PackLocation
-from archiver.sync.ingest import statements as sql
 
 _SIGNATURES = frozenset(
     {

@@ -18,6 +18,7 @@ from uuid import UUID
 
 from sqlalchemy import Connection, Engine
 
+from archiver.db import sql
 from archiver.db.ids import uuid7
 from archiver.db.poison_rows import PoisonRow, read_rows
 from archiver.db.states import SearchState
@@ -32,7 +33,6 @@ from archiver.mail.thread_groups import own_key
 from archiver.parsing.readers import MailReaders
 from archiver.search.index import REQUEST_BYTES, SearchRefused, SearchServer
 from archiver.store.archive import Archive
-from archiver.sync.ingest import statements as sql
 
 _BATCH_BYTES = 24 << 20
 _REQUESTS_UNDER_WAY = 4

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, Engine, text
 
+from archiver.db import sql
 from archiver.indexing.compare import IndexDifferences, differences
 from archiver.indexing.indexes import NEXT_UID, SearchIndex, ensure_live, load_indexes, splits_words_differently
 from archiver.indexing.jobs import announce_orphaned
@@ -18,7 +19,6 @@ from archiver.logs import get_logger
 from archiver.queue.jobs import Job, ReconcileIndex, ReindexJob, RethreadJob
 from archiver.search.document import GENERATION, INDEX_SETTINGS
 from archiver.search.index import IndexInfo, SearchServer
-from archiver.sync.ingest import statements as sql
 
 log = get_logger("reconcile-index")
 
@@ -33,11 +33,11 @@ _NOTE = text("""
         engine_version = :engine_version, compared_at = CASE WHEN :compared THEN now() ELSE compared_at END WHERE id = :id""")
 _LOST = """
     UPDATE messages SET index_version = index_version + 1, search_state = 'pending', search_reasons = '[]'
-    FROM (SELECT id FROM messages WHERE id = ANY(%(ids)s) ORDER BY id FOR NO KEY UPDATE) AS lost
+    FROM (SELECT id FROM messages WHERE id = ANY(:ids) ORDER BY id FOR NO KEY UPDATE) AS lost
     WHERE messages.id = lost.id"""
 _OUTDATED = """
     UPDATE messages SET index_version = index_version + 1
-    FROM (SELECT id FROM messages WHERE id = ANY(%(ids)s) ORDER BY id FOR NO KEY UPDATE) AS lost
+    FROM (SELECT id FROM messages WHERE id = ANY(:ids) ORDER BY id FOR NO KEY UPDATE) AS lost
     WHERE messages.id = lost.id"""
 
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from sqlalchemy import Engine
 
+from archiver.db import sql
 from archiver.db.engine import json_text
 from archiver.indexing.documents import Row
 from archiver.indexing.message_reader import MailReader
@@ -19,18 +20,17 @@ from archiver.parsing.readers import process_readers
 from archiver.store.archive import Archive
 from archiver.store.errors import StoreError, StoreUnavailable
 from archiver.store.pack import PackLocation
-from archiver.sync.ingest import statements as sql
 
 log = get_logger("indexing")
 
 # Mail that was received within two days of its Date has that date by any rule, and is not read.
 _IN_DOUBT = """
     SELECT id, received_at FROM messages
-    WHERE id = ANY(%(ids)s::uuid[]) AND received_at IS NOT NULL
+    WHERE id = ANY(:ids::uuid[]) AND received_at IS NOT NULL
         AND (sent_at IS NULL OR sent_at NOT BETWEEN received_at - interval '2 days' AND received_at + interval '1 day')"""
 _SET = """
     UPDATE messages m SET sort_at = r.s
-    FROM (SELECT x.*, messages.id FROM json_to_recordset(%(rows)s::json) AS x(i uuid, s timestamptz)
+    FROM (SELECT x.*, messages.id FROM json_to_recordset(:rows::json) AS x(i uuid, s timestamptz)
               JOIN messages ON messages.id = x.i WHERE messages.sort_at <> x.s
           ORDER BY messages.id FOR NO KEY UPDATE OF messages) AS r
     WHERE m.id = r.id RETURNING m.id"""

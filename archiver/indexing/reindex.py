@@ -12,6 +12,7 @@ from uuid import UUID
 
 from sqlalchemy import Connection, Engine, text
 
+from archiver.db import sql
 from archiver.db.states import SearchIndexState
 from archiver.indexing import statements
 from archiver.indexing.compare import differences
@@ -33,7 +34,6 @@ from archiver.queue.jobs import ReindexJob as ReindexJob
 from archiver.search.document import GENERATION, INDEX_SETTINGS
 from archiver.search.index import SearchServer
 from archiver.store.archive import Archive
-from archiver.sync.ingest import statements as sql
 
 log = get_logger("reindex")
 

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 
 from sqlalchemy import Connection
 
+from archiver.db import sql
 from archiver.extract import EXTRACTOR_VERSION
-from archiver.sync.ingest import statements as sql
 
 _OUTDATED_AT_ONCE = 200
 _PICTURES_AT_ONCE = 4
@@ -20,27 +20,27 @@ _MOST_MESSAGES = 50
 
 _IS_USED = "EXISTS (SELECT 1 FROM message_attachments m WHERE m.attachment_sha256 = a.sha256)"
 _OUTDATED = f"""
-    SELECT a.sha256 FROM attachments a WHERE a.extractor_version > 0 AND a.extractor_version < %(version)s
-        AND a.text_state <> 'pending' AND {_IS_USED} LIMIT %(limit)s"""  # noqa: S608
+    SELECT a.sha256 FROM attachments a WHERE a.extractor_version > 0 AND a.extractor_version < :version
+        AND a.text_state <> 'pending' AND {_IS_USED} LIMIT :limit"""  # noqa: S608
 _PICTURES = f"""
-    SELECT a.sha256 FROM attachments a WHERE a.needs_ocr AND a.text_state <> 'pending' AND {_IS_USED} LIMIT %(limit)s"""  # noqa: S608
+    SELECT a.sha256 FROM attachments a WHERE a.needs_ocr AND a.text_state <> 'pending' AND {_IS_USED} LIMIT :limit"""  # noqa: S608
 # No longer asked for.
 _FORGET_LOGOS = """
-    UPDATE attachments SET needs_ocr = false WHERE sha256 = ANY(%(hashes)s) AND (
+    UPDATE attachments SET needs_ocr = false WHERE sha256 = ANY(:hashes) AND (
         SELECT count(*) FROM (SELECT 1 FROM message_attachments m WHERE m.attachment_sha256 = attachments.sha256
-            LIMIT %(limit)s + 1) AS counted) > %(limit)s
+            LIMIT :limit + 1) AS counted) > :limit
     RETURNING sha256"""
-_ASK_AGAIN = "UPDATE attachments SET text_state = 'pending' WHERE sha256 = ANY(%(hashes)s)"
+_ASK_AGAIN = "UPDATE attachments SET text_state = 'pending' WHERE sha256 = ANY(:hashes)"
 _WAIT = """
     UPDATE messages SET search_state = 'body'
     FROM (SELECT id FROM messages
-          WHERE id IN (SELECT message_id FROM message_attachments WHERE attachment_sha256 = ANY(%(hashes)s))
+          WHERE id IN (SELECT message_id FROM message_attachments WHERE attachment_sha256 = ANY(:hashes))
               AND search_state IN ('full', 'partial')
           ORDER BY id FOR NO KEY UPDATE) AS again
     WHERE messages.id = again.id"""
 _WANTING_OCR = """
     SELECT sha256 FROM attachments WHERE needs_ocr AND text_state = 'pending'
-        AND sha256 = ANY(ARRAY(SELECT decode(h, 'hex') FROM unnest(string_to_array(%(hashes)s, ',')) AS h))"""
+        AND sha256 = ANY(ARRAY(SELECT decode(h, 'hex') FROM unnest(string_to_array(:hashes, ',')) AS h))"""
 
 
 def requeue_attachments(connection: Connection, *, with_ocr: bool) -> int:

@@ -12,13 +12,13 @@ from uuid import UUID
 
 from sqlalchemy import Connection, Engine, text
 
+from archiver.db import sql
 from archiver.indexing import jobs as index_jobs
 from archiver.indexing.thread_splits import regroup
 from archiver.indexing.threads import hold_threads_alone
 from archiver.logs import get_logger
 from archiver.mail.thread_groups import thread_subject
 from archiver.mail.threads import normalise_subject
-from archiver.sync.ingest import statements as sql
 
 THREAD_RULES = 2
 """Rises when the same messages give other threads."""
@@ -35,16 +35,16 @@ _IS_BEHIND = text("SELECT NOT EXISTS (SELECT 1 FROM thread_rules WHERE version >
 _SAVE = text("UPDATE thread_rules SET version = :version, stage = :stage, cursor = :cursor")
 # Version 1 took everything in brackets for the name of a list.
 _BRACKETS = """
-    SELECT id, subject, thread_subject FROM messages WHERE id > %(cursor)s AND subject LIKE '%%[%%'
-    ORDER BY id LIMIT %(limit)s"""
+    SELECT id, subject, thread_subject FROM messages WHERE id > :cursor AND subject LIKE '%[%'
+    ORDER BY id LIMIT :limit"""
 _SET_SUBJECTS = """
     UPDATE messages SET thread_subject = changed.k
-    FROM (SELECT m.id, x.k FROM json_to_recordset(%(rows)s::json) AS x(i uuid, k uuid) JOIN messages m ON m.id = x.i
+    FROM (SELECT m.id, x.k FROM json_to_recordset(:rows::json) AS x(i uuid, k uuid) JOIN messages m ON m.id = x.i
           ORDER BY m.id FOR NO KEY UPDATE OF m) AS changed
     WHERE messages.id = changed.id"""
 _SIZES = """
-    SELECT thread_id, count(*) AS messages FROM messages WHERE thread_id > %(cursor)s
-    GROUP BY thread_id ORDER BY thread_id LIMIT %(limit)s"""
+    SELECT thread_id, count(*) AS messages FROM messages WHERE thread_id > :cursor
+    GROUP BY thread_id ORDER BY thread_id LIMIT :limit"""
 
 
 def needs_rethreading(connection: Connection) -> bool:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, Engine, text
 
+from archiver.db import sql
 from archiver.db.states import TextState
 from archiver.extract.extraction import Extraction, ExtractionState, TextPage
 from archiver.indexing import statements
@@ -18,7 +19,7 @@ from archiver.store.encoder import Record
 from archiver.store.errors import LostPack
 from archiver.store.frames import FrameKind
 from archiver.store.pack import PackLocation
-from archiver.sync.ingest import statements as sql
+from archiver.sync.ingest import statements as ingest_statements
 from archiver.sync.ingest.object_rows import object_rows
 
 _KNOWN = text("SELECT sha256 FROM objects WHERE kind = 'text' AND sha256 = ANY(:hashes) ORDER BY sha256 FOR SHARE")
@@ -51,10 +52,10 @@ def _store(connection: Connection, archive: Archive, texts: Sequence[str]) -> li
     ]
     if records:
         written = archive.append(records)
-        sql.run(connection, sql.ADD_PACK, id=written.batch.pack_id, name=written.batch.pack_name)
+        sql.run(connection, ingest_statements.ADD_PACK, id=written.batch.pack_id, name=written.batch.pack_name)
         rows = sql.rows(object_rows(written))
-        sql.run(connection, sql.ADD_OBJECTS, rows=rows, pack_id=written.batch.pack_id)
-        sql.record_pack(connection, written)
+        sql.run(connection, ingest_statements.ADD_OBJECTS, rows=rows, pack_id=written.batch.pack_id)
+        ingest_statements.record_pack(connection, written)
     return [hashlib.sha256(item.encode("utf-8", "replace")).digest() for item in texts]
 
 

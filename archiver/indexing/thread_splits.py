@@ -11,25 +11,25 @@ from uuid import UUID
 
 from sqlalchemy import Connection
 
+from archiver.db import sql
 from archiver.mail.thread_groups import Key, group_messages, hash_key, own_key, parents_of
 from archiver.search.conversations import load_correspondents
-from archiver.sync.ingest import statements as sql
 
 # Messages that are assigned to a thread, but whose documents are still under way, do not have it in their row yet.
 _MEMBERS = """
     SELECT m.id, m.thread_id, m.internet_message_id, m.in_reply_to, m.reference_ids, m.subject, m.sort_at,
         ARRAY(SELECT c.mailbox_id FROM message_copies c WHERE c.message_id = m.id AND c.deleted_at IS NULL) AS mailboxes
-    FROM messages m WHERE m.thread_id = ANY(%(threads)s::uuid[]) OR (m.thread_id IS NULL AND (m.id = ANY(%(ids)s::uuid[])
+    FROM messages m WHERE m.thread_id = ANY(:threads::uuid[]) OR (m.thread_id IS NULL AND (m.id = ANY(:ids::uuid[])
         OR m.id IN (SELECT unnest(message_ids) FROM index_leases)))"""
 _LARGE = """
-    SELECT thread_id FROM messages WHERE thread_id = ANY(%(threads)s::uuid[]) GROUP BY thread_id HAVING count(*) > %(limit)s"""
-_THREADS = "SELECT key, thread_id FROM thread_links WHERE key = ANY(%(keys)s::uuid[])"
+    SELECT thread_id FROM messages WHERE thread_id = ANY(:threads::uuid[]) GROUP BY thread_id HAVING count(*) > :limit"""
+_THREADS = "SELECT key, thread_id FROM thread_links WHERE key = ANY(:keys::uuid[])"
 _MOVE_LINKS = """
-    UPDATE thread_links SET thread_id = x.t FROM json_to_recordset(%(rows)s::json) AS x(k uuid, t uuid)
+    UPDATE thread_links SET thread_id = x.t FROM json_to_recordset(:rows::json) AS x(k uuid, t uuid)
     WHERE thread_links.key = x.k"""
 _MOVE_MESSAGES = """
     UPDATE messages SET thread_id = moved.t, index_version = index_version + 1
-    FROM (SELECT m.id, x.t FROM json_to_recordset(%(rows)s::json) AS x(i uuid, t uuid) JOIN messages m ON m.id = x.i
+    FROM (SELECT m.id, x.t FROM json_to_recordset(:rows::json) AS x(i uuid, t uuid) JOIN messages m ON m.id = x.i
           WHERE m.thread_id IS NOT NULL ORDER BY m.id FOR NO KEY UPDATE OF m) AS moved
     WHERE messages.id = moved.id"""
 

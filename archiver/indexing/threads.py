@@ -14,6 +14,7 @@ from uuid import UUID
 
 from sqlalchemy import Connection, text
 
+from archiver.db import sql
 from archiver.db.ids import uuid_of
 from archiver.indexing.thread_splits import regroup
 from archiver.mail.thread_groups import (
@@ -29,7 +30,6 @@ from archiver.mail.thread_groups import (
 )
 from archiver.mail.threads import FALLBACK_DAYS, normalise_subject
 from archiver.search.conversations import MOST_PEOPLE
-from archiver.sync.ingest import statements as sql
 
 # One transaction at a time joins threads; those that write what was joined (archiver.indexing.indexer) hold it together.
 _ALONE = text("SELECT pg_advisory_xact_lock(hashtextextended('archiver:threads', 0))")
@@ -42,46 +42,46 @@ _MOST_REGROUPED = 2_000
 
 _LINKS = """
     SELECT replace(key::text, '-', '') AS key, replace(thread_id::text, '-', '') AS thread FROM thread_links
-    WHERE key = ANY(%(keys)s::uuid[])"""
+    WHERE key = ANY(:keys::uuid[])"""
 _ADD_LINKS = """
     INSERT INTO thread_links (key, thread_id)
-    SELECT k, t FROM json_to_recordset(%(rows)s::json) AS x(k uuid, t uuid) ON CONFLICT DO NOTHING"""
+    SELECT k, t FROM json_to_recordset(:rows::json) AS x(k uuid, t uuid) ON CONFLICT DO NOTHING"""
 _MOVE_LINKS = """
-    UPDATE thread_links SET thread_id = x.w FROM json_to_recordset(%(rows)s::json) AS x(l uuid, w uuid) WHERE thread_id = x.l"""
+    UPDATE thread_links SET thread_id = x.w FROM json_to_recordset(:rows::json) AS x(l uuid, w uuid) WHERE thread_id = x.l"""
 _MOVE_MESSAGES = """
     UPDATE messages SET thread_id = moved.w, index_version = index_version + 1
-    FROM (SELECT m.id, x.w FROM json_to_recordset(%(rows)s::json) AS x(l uuid, w uuid) JOIN messages m ON m.thread_id = x.l
+    FROM (SELECT m.id, x.w FROM json_to_recordset(:rows::json) AS x(l uuid, w uuid) JOIN messages m ON m.thread_id = x.l
           ORDER BY m.id FOR NO KEY UPDATE OF m) AS moved
     WHERE messages.id = moved.id"""
 
 # Replies without ids that may answer to these messages, the first ones after each.
 _REPLIES = """
     SELECT DISTINCT near.id, near.internet_message_id, near.subject, near.sort_at
-    FROM json_to_recordset(%(rows)s::json) AS x(k uuid, at timestamptz), LATERAL (
+    FROM json_to_recordset(:rows::json) AS x(k uuid, at timestamptz), LATERAL (
         SELECT m.id, m.internet_message_id, m.subject, m.sort_at FROM messages m
-        WHERE m.thread_subject = x.k AND m.sort_at BETWEEN x.at AND x.at + make_interval(days => %(days)s)
+        WHERE m.thread_subject = x.k AND m.sort_at BETWEEN x.at AND x.at + make_interval(days => :days)
             AND coalesce(m.in_reply_to, '') = '' AND array_to_string(m.reference_ids, '') = ''
-        ORDER BY m.sort_at LIMIT %(limit)s) AS near"""
+        ORDER BY m.sort_at LIMIT :limit) AS near"""
 
 _EARLIER = """
     (SELECT m.id, m.internet_message_id, m.sort_at FROM messages m
-     WHERE m.thread_subject = x.{key} AND m.sort_at BETWEEN x.at - make_interval(days => %(days)s) AND x.at
+     WHERE m.thread_subject = x.{key} AND m.sort_at BETWEEN x.at - make_interval(days => :days) AND x.at
          AND (m.sort_at, m.id) < (x.at, x.i)
          AND EXISTS (SELECT 1 FROM message_copies c JOIN message_copies d ON d.mailbox_id = c.mailbox_id
                      WHERE c.message_id = m.id AND d.message_id = x.i AND c.deleted_at IS NULL AND d.deleted_at IS NULL)
-     ORDER BY m.sort_at DESC, m.id DESC LIMIT %(limit)s)"""
+     ORDER BY m.sort_at DESC, m.id DESC LIMIT :limit)"""
 
 # What each reply answers to: the latest before it, in one of its mailboxes, where one of the two wrote to the other. Mail of
 # other mailboxes is left out before the limit: it must not crowd out the reader's own.
 _ANSWERED = f"""
     SELECT x.i AS reply, answered.id, answered.internet_message_id
-    FROM json_to_recordset(%(rows)s::json) AS x(i uuid, r uuid, s uuid, at timestamptz), LATERAL (
+    FROM json_to_recordset(:rows::json) AS x(i uuid, r uuid, s uuid, at timestamptz), LATERAL (
         SELECT e.id, e.internet_message_id
         FROM (SELECT * FROM ({_EARLIER.format(key="r")} UNION ALL {_EARLIER.format(key="s")}) AS near
-              ORDER BY sort_at DESC, id DESC LIMIT %(limit)s) AS e
+              ORDER BY sort_at DESC, id DESC LIMIT :limit) AS e
         WHERE EXISTS (SELECT 1 FROM participants p JOIN participants q ON q.address = p.address
                         WHERE p.message_id = e.id AND q.message_id = x.i AND p.address <> ''
-                            AND p.position < %(people)s AND q.position < %(people)s
+                            AND p.position < :people AND q.position < :people
                             AND (p.role IN ('to', 'cc', 'bcc')) <> (q.role IN ('to', 'cc', 'bcc')))
         ORDER BY e.sort_at DESC, e.id DESC LIMIT 1) AS answered"""  # noqa: S608
 

@@ -16,6 +16,7 @@ import structlog
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import OperationalError
 
+from archiver.db import sql
 from archiver.db.ids import message_uuid, uuid7
 from archiver.db.states import PackState
 from archiver.errors import DataFolderError
@@ -33,7 +34,6 @@ from archiver.store.frames import FrameKind
 from archiver.store.journal import BEFORE_STAMPS
 from archiver.store.listing import PackListing, list_pack
 from archiver.store.pack import PACK_HEADER_BYTES, PackIndexEntry, PackLocation
-from archiver.sync.ingest import statements as sql
 from archiver.sync.ingest.archive_state import go_on_above, last_stamp, own_archive_id, raise_generation
 
 _log = structlog.get_logger(__name__)
@@ -71,11 +71,11 @@ _DROP_UNUSED = text("""
             AND NOT EXISTS (SELECT 1 FROM objects u WHERE u.kind = 'message' AND u.pack_id = ANY(:ids) AND NOT EXISTS (
                 SELECT 1 FROM messages m WHERE m.sha256 = u.sha256))))""")
 _ANNOUNCE = """
-    INSERT INTO outbox (id, queue, job, payload) VALUES (%(id)s, 'indexing', 'index-email-batch', '{}'::jsonb)"""
+    INSERT INTO outbox (id, queue, job, payload) VALUES (:id, 'indexing', 'index-email-batch', '{}'::jsonb)"""
 _INTENDED_HERE = text("SELECT id FROM tombstones WHERE id = ANY(:ids)")
 _LEARN = """
     UPDATE message_copies c SET deleted_sha256 = decode(x.h, 'hex')
-    FROM json_to_recordset(%(rows)s::json) AS x(b uuid, k text, h text)
+    FROM json_to_recordset(:rows::json) AS x(b uuid, k text, h text)
     WHERE c.mailbox_id = x.b AND c.provider_key = x.k AND c.deleted_at IS NOT NULL AND c.deleted_sha256 IS NULL"""
 _LEARNED = text("UPDATE archive_state SET knows_deletions = true WHERE NOT knows_deletions")
 _KNOWS_DELETIONS = text("SELECT knows_deletions FROM archive_state")

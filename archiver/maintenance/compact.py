@@ -21,6 +21,7 @@ from uuid import UUID
 import structlog
 from sqlalchemy import Connection, Engine, text
 
+from archiver.db import sql
 from archiver.maintenance.adopt import Adopted, adopt
 from archiver.maintenance.pack_removal import remove_retired
 from archiver.store.archive import Archive
@@ -32,7 +33,7 @@ from archiver.store.listing import list_pack
 from archiver.store.merge import Merge, Moved
 from archiver.store.pack import PACK_LIMIT_BYTES, FrameHeader, walk
 from archiver.store.writer import pack_name
-from archiver.sync.ingest import statements as sql
+from archiver.sync.ingest import statements
 
 _log = structlog.get_logger(__name__)
 _CONTENT = frozenset({FrameKind.MESSAGE, FrameKind.PART, FrameKind.TEXT})
@@ -50,8 +51,8 @@ _PACKS = text("""
 _LIVE = text("SELECT position FROM objects WHERE pack_id = :id")
 _LOCK = text("SELECT 1 FROM objects WHERE pack_id = ANY(:ids) ORDER BY sha256, kind FOR UPDATE")
 _MOVE = """
-    UPDATE objects o SET pack_id = %(new_id)s, position = x.new_position, stored_bytes = x.length
-    FROM json_to_recordset(%(rows)s::json) AS x(old_id uuid, position bigint, new_position bigint, length bigint)
+    UPDATE objects o SET pack_id = :new_id, position = x.new_position, stored_bytes = x.length
+    FROM json_to_recordset(:rows::json) AS x(old_id uuid, position bigint, new_position bigint, length bigint)
     WHERE o.pack_id = x.old_id AND o.position = x.position"""
 _LEFT_BEHIND = text("SELECT count(*) FROM objects WHERE pack_id = ANY(:ids)")
 _RETIRE = text("""
@@ -227,7 +228,7 @@ class _Work:
     def _leave(self, found: _Damaged) -> None:
         _log.warning("pack_damaged", pack=pack_name(found.pack.id), reason=str(found))
         with self.engine.begin() as connection:
-            sql.run(connection, sql.LEAVE_PACKS, ids=[found.pack.id])
+            sql.run(connection, statements.LEAVE_PACKS, ids=[found.pack.id])
 
 
 def _add_counts(done: Compacted, packs: list[Any], made: SealedPack) -> Compacted:
@@ -246,7 +247,7 @@ def _keep_frame(live: set[int]) -> Callable[[FrameHeader], bool]:
 
 
 def _repoint(connection: Connection, pack_ids: list[UUID], made: SealedPack, moved: list[Moved]) -> None:
-    sql.run(connection, sql.SEAL_PACK, **sql.sealed_row(made))
+    sql.run(connection, statements.SEAL_PACK, **statements.sealed_row(made))
     connection.execute(_LOCK, {"ids": pack_ids})
     rows = [
         {"old_id": item.old.pack_id, "position": item.old.offset, "new_position": item.offset, "length": item.length}

@@ -7,9 +7,9 @@ from uuid import UUID
 
 from sqlalchemy import Connection
 
+from archiver.db import sql
 from archiver.maintenance.origins import add_origin
 from archiver.store.journal import Origin
-from archiver.sync.ingest import statements as sql
 
 FOUND_MAILBOX = UUID("f0d00000-0000-7000-8000-000000000002")
 FOUND_NAME = "found in the store"
@@ -18,12 +18,12 @@ _ORIGIN = Origin(UUID("f0d00000-0000-7000-8000-000000000001"), "api", FOUND_NAME
 
 _ADD = """
     INSERT INTO message_copies (id, message_id, mailbox_id, provider_key)
-    SELECT gen_random_uuid(), m.id, %(mailbox_id)s, encode(m.sha256, 'hex') FROM messages m
+    SELECT gen_random_uuid(), m.id, :mailbox_id, encode(m.sha256, 'hex') FROM messages m
     WHERE NOT EXISTS (SELECT 1 FROM message_copies c WHERE c.message_id = m.id)
         AND NOT EXISTS (SELECT 1 FROM message_copies c WHERE c.deleted_sha256 = m.sha256) {among}
     ON CONFLICT (mailbox_id, provider_key) DO NOTHING RETURNING message_id"""
 _ADD_ALL = _ADD.format(among="")
-_ADD_AMONG = _ADD.format(among="AND m.id = ANY(CAST(%(ids)s AS uuid[]))")
+_ADD_AMONG = _ADD.format(among="AND m.id = ANY(CAST(:ids AS uuid[]))")
 
 
 def add_found(connection: Connection, among: Collection[UUID] | None = None) -> int:

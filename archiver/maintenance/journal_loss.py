@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from sqlalchemy import Connection, Engine, text
 
+from archiver.db import sql
 from archiver.db.ids import message_uuid
 from archiver.maintenance.found_mail import FOUND_MAILBOX
 from archiver.maintenance.journal_entries import JournalEntries
@@ -14,12 +15,11 @@ from archiver.store.errors import Damage
 from archiver.store.frames import FrameKind
 from archiver.store.journal import OccurrenceBatch
 from archiver.store.listing import list_pack
-from archiver.sync.ingest import statements as sql
 
 # The temporary table is created by the owner of the tables: the program's own role must not (archiver.sync.ledger).
 _CREATE = text("SELECT create_listed_keys()")
 _ADD = """
-    INSERT INTO pg_temp.listed_keys SELECT concat(%(mailbox_id)s::uuid, '/', id) FROM unnest(%(ids)s::uuid[]) AS id"""
+    INSERT INTO pg_temp.listed_keys SELECT concat(:mailbox_id::uuid, '/', id) FROM unnest(:ids::uuid[]) AS id"""
 _ANALYZE = text("SELECT analyze_listed_keys()")
 _COUNT = text("""
     SELECT count(*) FROM message_copies c WHERE c.deleted_at IS NULL AND c.mailbox_id <> :found AND NOT EXISTS (

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from archiver.db import sql
 from archiver.db.ids import message_uuid
 from archiver.maintenance.journal_entries import add_damage
 from archiver.maintenance.replay import Begin
@@ -23,7 +24,7 @@ from archiver.store.journal import OccurrenceBatch
 from archiver.store.pack import PackIndexEntry, PackLocation
 from archiver.store.reader import CachingReader, FindPlace, Frame, ObjectReader, recipe_of
 from archiver.store.recipe import Recipe
-from archiver.sync.ingest import statements as sql
+from archiver.sync.ingest import statements
 from archiver.sync.ingest.rows import MessageRows, describe, describe_all
 
 _PORTION = 200  # frames in a transaction
@@ -31,7 +32,7 @@ _IN_MEMORY_BYTES = 8 << 20
 OBJECT_KINDS = (FrameKind.MESSAGE, FrameKind.PART, FrameKind.DICTIONARY, FrameKind.TEXT)
 _ADD_PARTS = """
     INSERT INTO message_parts (message_id, part_sha256)
-    SELECT m, decode(h, 'hex') FROM json_to_recordset(%(rows)s::json) AS x(m uuid, h text) JOIN messages ON messages.id = m
+    SELECT m, decode(h, 'hex') FROM json_to_recordset(:rows::json) AS x(m uuid, h text) JOIN messages ON messages.id = m
     ON CONFLICT DO NOTHING"""
 
 
@@ -214,20 +215,20 @@ class SegmentReader:
         participants = [entry for row, _ in described for entry in row.participants]
         parts = sorted({(message.sha256, part) for message in ready for part in message.parts})
         with self._begin() as connection, sql.Pipeline(connection) as pipeline:
-            added = pipeline.send(sql.ADD_MESSAGES_OF_RUNS, rows=sql.rows(rows))
+            added = pipeline.send(statements.ADD_MESSAGES_OF_RUNS, rows=sql.rows(rows))
             if participants:
-                pipeline.send(sql.ADD_PARTICIPANTS, rows=sql.rows(participants))
+                pipeline.send(statements.ADD_PARTICIPANTS, rows=sql.rows(participants))
             if parts:
                 linked = [{"m": message_uuid(sha256), "h": part.hex()} for sha256, part in parts]
                 pipeline.send(_ADD_PARTS, rows=sql.rows(linked))
             if objects and self._lost_packs is None:
-                pipeline.send(sql.ADD_OBJECTS, rows=sql.rows(objects), pack_id=pack_id)
+                pipeline.send(statements.ADD_OBJECTS, rows=sql.rows(objects), pack_id=pack_id)
             elif objects:
                 once = {(row["h"], row["k"]): row for row in objects}  # one statement must not move a row twice
                 rows_once = sql.rows(list(once.values()))
-                pipeline.send(sql.ADD_OR_MOVE_OBJECTS, rows=rows_once, pack_id=pack_id, lost=self._lost_packs)
+                pipeline.send(statements.ADD_OR_MOVE_OBJECTS, rows=rows_once, pack_id=pack_id, lost=self._lost_packs)
             if self._lost_packs is not None:
-                self._outcome.added += [row.id for row in pipeline.fetch(added)]
+                self._outcome.added += pipeline.fetch(added, UUID)
 
     def _describe(self, ready: Sequence[_Ready]) -> list[tuple[MessageRows, Arrival]]:
         held = [

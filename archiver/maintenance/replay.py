@@ -16,6 +16,7 @@ from uuid import UUID
 from sqlalchemy import Connection
 
 from archiver.date_range import archivable
+from archiver.db import sql
 from archiver.db.ids import message_uuid, uuid7
 from archiver.maintenance.journal_entries import JournalEntries, JournalEntry
 from archiver.maintenance.origins import add_origin
@@ -24,37 +25,38 @@ from archiver.retention.burial import Burial
 from archiver.store.frames import FrameKind
 from archiver.store.journal import Changes, OccurrenceBatch, Origin, Tombstones
 from archiver.store.pack import PackLocation
-from archiver.sync.ingest import statements as sql
+from archiver.sync.ingest import statements
+from archiver.sync.ingest.plan import DeletedContent
 from archiver.sync.ingest.provider_keys import version_key
 
 # For a batch whose worker was killed before it committed: the resumed run finds its copies known, although it archived them.
 _COUNT_FOR_RUN = """
-    UPDATE sync_session_mailboxes SET seen = seen + %(n)s, archived = archived + %(n)s, bytes = bytes + (
+    UPDATE sync_session_mailboxes SET seen = seen + :n, archived = archived + :n, bytes = bytes + (
         SELECT coalesce(sum(m.size_bytes), 0) FROM message_copies c JOIN messages m ON m.id = c.message_id
-        WHERE c.mailbox_id = %(mailbox_id)s AND c.provider_key = ANY(%(keys)s))
-    WHERE session_id = %(run_id)s AND mailbox_id = %(mailbox_id)s"""
+        WHERE c.mailbox_id = :mailbox_id AND c.provider_key = ANY(:keys))
+    WHERE session_id = :run_id AND mailbox_id = :mailbox_id"""
 _ADD_COPIES = """
     INSERT INTO message_copies (id, message_id, mailbox_id, provider_key, folder, flags, labels, received_at, run_id,
         created_at)
-    SELECT i, x.m, %(mailbox_id)s, k, f, g, l, r, %(run_id)s, %(at)s
-    FROM json_to_recordset(%(rows)s::json) AS x(i uuid, m uuid, k text, f text, g text[], l text[], r timestamptz)
+    SELECT i, x.m, :mailbox_id, k, f, g, l, r, :run_id, :at
+    FROM json_to_recordset(:rows::json) AS x(i uuid, m uuid, k text, f text, g text[], l text[], r timestamptz)
     JOIN messages ON messages.id = x.m
     ON CONFLICT (mailbox_id, provider_key) DO NOTHING RETURNING provider_key"""
 _MISSING = """
-    SELECT m, k FROM json_to_recordset(%(rows)s::json) AS x(m uuid, k text)
+    SELECT k FROM json_to_recordset(:rows::json) AS x(m uuid, k text)
     WHERE NOT EXISTS (SELECT 1 FROM messages WHERE messages.id = x.m)"""
 _FIND_COPIES = """
     SELECT c.id, c.provider_key, coalesce(m.sha256, c.deleted_sha256) AS sha256
-    FROM json_to_recordset(%(rows)s::json) AS x(k text)
-    JOIN message_copies c ON c.mailbox_id = %(mailbox_id)s AND c.provider_key = x.k
+    FROM json_to_recordset(:rows::json) AS x(k text)
+    JOIN message_copies c ON c.mailbox_id = :mailbox_id AND c.provider_key = x.k
     LEFT JOIN messages m ON m.id = c.message_id"""
 IN_MAILBOX = """
-    SELECT x.h FROM json_to_recordset(%(rows)s::json) AS x(m uuid, h text) WHERE EXISTS (
-        SELECT 1 FROM message_copies c WHERE c.mailbox_id = %(mailbox_id)s AND c.message_id = x.m) OR EXISTS (
-        SELECT 1 FROM message_copies c WHERE c.mailbox_id = %(mailbox_id)s AND c.deleted_sha256 = decode(x.h, 'hex'))"""
+    SELECT x.h FROM json_to_recordset(:rows::json) AS x(m uuid, h text) WHERE EXISTS (
+        SELECT 1 FROM message_copies c WHERE c.mailbox_id = :mailbox_id AND c.message_id = x.m) OR EXISTS (
+        SELECT 1 FROM message_copies c WHERE c.mailbox_id = :mailbox_id AND c.deleted_sha256 = decode(x.h, 'hex'))"""
 _RENAME_HOLDER = """
-    UPDATE message_copies SET provider_key = %(key)s WHERE id = %(id)s AND NOT EXISTS (
-        SELECT 1 FROM message_copies WHERE mailbox_id = %(mailbox_id)s AND provider_key = %(key)s) RETURNING 1"""
+    UPDATE message_copies SET provider_key = :key WHERE id = :id AND NOT EXISTS (
+        SELECT 1 FROM message_copies WHERE mailbox_id = :mailbox_id AND provider_key = :key) RETURNING 1"""
 
 
 @dataclass(slots=True)
@@ -80,6 +82,15 @@ Begin = Callable[[], AbstractContextManager[Connection]]
 """Starts a transaction for a step, or returns the one that all steps share."""
 
 Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class CopyHolder:
+    """The copy that a key belongs to, and the bytes that were archived under it."""
+
+    id: UUID
+    provider_key: str
+    sha256: bytes | None
 
 
 class ReplayStopped(Exception):
@@ -195,31 +206,32 @@ class Replay:
             mailbox_id = self._add_origin(connection, batch.origin)
             with sql.Pipeline(connection, mailbox_id=mailbox_id, run_id=batch.run_id, at=batch.at) as pipeline:
                 if not entry.is_new:
-                    known = {row.h for row in pipeline.ask(IN_MAILBOX, rows=sql.rows(rows))}
+                    known = set(pipeline.ask(IN_MAILBOX, str, rows=sql.rows(rows)))
                     rows = [row for row in rows if row["h"] not in known]
                 if not self.is_rebuild:
                     rows = self._not_deleted(pipeline, rows)
                 return self._insert(pipeline, rows)
 
     def _insert(self, pipeline: sql.Pipeline, rows: list[Row]) -> list[Row]:
-        added = {row.provider_key for row in pipeline.ask(_ADD_COPIES, rows=sql.rows(rows))}
+        added = set(pipeline.ask(_ADD_COPIES, str, rows=sql.rows(rows)))
         self.result.copies += len(added)
         if added and not self.is_rebuild:
             pipeline.send(_COUNT_FOR_RUN, n=len(added), keys=sorted(added))
         left = [row for row in rows if row["k"] not in added]
         if not left:
             return []
-        missing = {row.k for row in pipeline.ask(_MISSING, rows=sql.rows(left))}
+        missing = set(pipeline.ask(_MISSING, str, rows=sql.rows(left)))
         self._settle(pipeline, [row for row in left if row["k"] not in missing])
         return [row for row in left if row["k"] in missing]
 
     def _not_deleted(self, pipeline: sql.Pipeline, rows: list[Row]) -> list[Row]:
         """What was deleted in this mailbox stays deleted under these keys as well."""
         hashes = sql.hashes(bytes.fromhex(row["h"]) for row in rows)
-        reasons = {row.deleted_sha256.hex(): row.deleted_reason for row in pipeline.ask(sql.FIND_DELETED, hashes=hashes)}
+        deleted = pipeline.ask(statements.FIND_DELETED, DeletedContent, hashes=hashes)
+        reasons = {one.deleted_sha256.hex(): one.deleted_reason for one in deleted}
         dead = [{**row, "w": reasons[row["h"]]} for row in rows if row["h"] in reasons]
         if dead:
-            self.result.deleted_copies += len(pipeline.ask(sql.ADD_DELETED_COPIES, rows=sql.rows(dead)))
+            self.result.deleted_copies += len(pipeline.ask(statements.ADD_DELETED_COPIES, str, rows=sql.rows(dead)))
         return [row for row in rows if row["h"] not in reasons]
 
     def _settle(self, pipeline: sql.Pipeline, rows: list[Row]) -> None:
@@ -228,17 +240,17 @@ class Replay:
         In a rebuild the later one gets the key: it was free when that was archived, so the earlier batch was never committed.
         In a database that is in use, the existing row keeps its key.
         """
-        taken = {row.provider_key: row for row in pipeline.ask(_FIND_COPIES, rows=sql.rows(rows))}
+        taken = {copy.provider_key: copy for copy in pipeline.ask(_FIND_COPIES, CopyHolder, rows=sql.rows(rows))}
         for row in rows:
             holder = taken[row["k"]]
             if holder.sha256 is None or holder.sha256.hex() == row["h"]:
                 continue
             self.result.conflicts += 1
-            freed = None
+            freed: list[int] = []
             if self.is_rebuild:
-                freed = pipeline.ask(_RENAME_HOLDER, id=holder.id, key=version_key(row["k"], bytes(holder.sha256)))
+                freed = pipeline.ask(_RENAME_HOLDER, int, id=holder.id, key=version_key(row["k"], holder.sha256))
             key = row["k"] if freed else version_key(row["k"], bytes.fromhex(row["h"]))
-            self.result.copies += len(pipeline.ask(_ADD_COPIES, rows=sql.rows([{**row, "k": key}])))
+            self.result.copies += len(pipeline.ask(_ADD_COPIES, str, rows=sql.rows([{**row, "k": key}])))
 
     def _changes(self, batch: Changes) -> None:
         rows = [
@@ -255,7 +267,7 @@ class Replay:
         self.burial.change(batch.origin.mailbox_id, batch.changes)
         with self.begin() as connection:
             mailbox_id = self._add_origin(connection, batch.origin)
-            sql.run(connection, sql.CHANGE_COPIES, rows=sql.rows(rows), mailbox_id=mailbox_id, at=batch.at)
+            sql.run(connection, statements.CHANGE_COPIES, rows=sql.rows(rows), mailbox_id=mailbox_id, at=batch.at)
 
     def _add_origin(self, connection: Connection, origin: Origin) -> UUID:
         if origin.mailbox_id not in self.mailboxes:

@@ -11,10 +11,11 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, text
 
+from archiver.db import sql
 from archiver.maintenance.origins import WITHOUT_CREDENTIALS
 from archiver.store.archive import Archive
 from archiver.store.journal import Config
-from archiver.sync.ingest import statements as sql
+from archiver.sync.ingest import statements
 from archiver.sync.ingest.archive_state import archive_id, next_stamp, take_archive_id
 
 _COLUMNS = {  # in the order in which they can be inserted
@@ -34,8 +35,8 @@ def save_config(engine: Engine, archive: Archive) -> None:
         tables = {table: _read(connection, table) for table in _COLUMNS}
         stamp = next_stamp(connection)
         written = archive.append([Config(datetime.now(UTC), tables, stamp, archive_id(connection)).record()])
-        sql.run(connection, sql.ADD_PACK, id=written.batch.pack_id, name=written.batch.pack_name)
-        sql.record_pack(connection, written)
+        sql.run(connection, statements.ADD_PACK, id=written.batch.pack_id, name=written.batch.pack_name)
+        statements.record_pack(connection, written)
 
 
 def _read(connection: Connection, table: str) -> list[dict[str, object]]:
@@ -57,7 +58,7 @@ def restore_config(connection: Connection, config: Config) -> None:
         rows, columns = sql.rows(found), _present(columns, found)
         added = sql.run(
             connection,
-            f"INSERT INTO {table} ({columns}) SELECT {columns} FROM jsonb_populate_recordset(NULL::{table}, %(rows)s::jsonb)"  # noqa: S608
+            f"INSERT INTO {table} ({columns}) SELECT {columns} FROM jsonb_populate_recordset(NULL::{table}, :rows::jsonb)"  # noqa: S608
             " ON CONFLICT DO NOTHING RETURNING id",
             rows=rows,
         )

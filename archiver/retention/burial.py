@@ -10,25 +10,25 @@ from uuid import UUID
 
 from sqlalchemy import Connection
 
+from archiver.db import sql
 from archiver.db.ids import message_uuid, uuid7
 from archiver.retention import tombstones
 from archiver.store.journal import Change, Tombstones
-from archiver.sync.ingest import statements as sql
 from archiver.sync.ingest.provider_keys import version_key
 
 Grave = dict[str, Any]
 """A copy without a row, because its message is gone: the fields of its occurrence and of the changes after it."""
 
 _BURY = """
-    UPDATE message_copies c SET deleted_at = coalesce(c.deleted_at, %(at)s), deleted_reason = %(reason)s,
+    UPDATE message_copies c SET deleted_at = coalesce(c.deleted_at, :at), deleted_reason = :reason,
         deleted_sha256 = decode(x.h, 'hex'), message_id = NULL
-    FROM json_to_recordset(%(rows)s::json) AS x(b uuid, m uuid, h text)
+    FROM json_to_recordset(:rows::json) AS x(b uuid, m uuid, h text)
     WHERE c.mailbox_id = x.b AND c.message_id = x.m RETURNING 1"""
 _DIG = """
     INSERT INTO message_copies (id, mailbox_id, provider_key, folder, flags, labels, received_at, created_at, deleted_at,
         deleted_reason, deleted_sha256)
-    SELECT i, b, k, coalesce(f, ''), coalesce(g, '{{}}'), coalesce(l, '{{}}'), r, %(at)s, %(at)s, %(reason)s, decode(h, 'hex')
-    FROM json_to_recordset(%(rows)s::json) AS x(i uuid, b uuid, k text, f text, g text[], l text[], r timestamptz, h text)
+    SELECT i, b, k, coalesce(f, ''), coalesce(g, '{{}}'), coalesce(l, '{{}}'), r, :at, :at, :reason, decode(h, 'hex')
+    FROM json_to_recordset(:rows::json) AS x(i uuid, b uuid, k text, f text, g text[], l text[], r timestamptz, h text)
     {unless} ON CONFLICT (mailbox_id, provider_key) DO NOTHING RETURNING 1"""
 # Without a row, the next sync would archive it again.
 _DIG_UNDER_KEY = _DIG.format(unless="")

@@ -18,13 +18,14 @@ from sqlalchemy import Connection, Engine, text
 
 from archiver.access import audit
 from archiver.access.principal import LOCAL_OPERATOR, Principal
+from archiver.db import sql
 from archiver.db.ids import uuid7
 from archiver.errors import UsageError
 from archiver.retention import tombstones
 from archiver.store.archive import Archive
 from archiver.store.errors import StoreUnavailable
 from archiver.store.journal import Tombstones
-from archiver.sync.ingest import statements as sql
+from archiver.sync.ingest import statements
 
 _log = structlog.get_logger(__name__)
 _COPIES_PER_TRANSACTION = 5_000
@@ -132,8 +133,8 @@ def _delete_some(
     written = tombstones.intend(connection, archive, Tombstones(at, reason, principal.name, places))
     connection.execute(_MARK, {"at": at, "reason": reason, "ids": [row.id for row in rows]})
     gone = drop_unused(connection, message_ids)
-    sql.run(connection, sql.ADD_PACK, id=written.batch.pack_id, name=written.batch.pack_name)
-    sql.record_pack(connection, written)
+    sql.run(connection, statements.ADD_PACK, id=written.batch.pack_id, name=written.batch.pack_name)
+    statements.record_pack(connection, written)
     kind, deleted_id = next(iter(what.items()))
     audit.record(
         connection, principal, "message.deleted", kind.removesuffix("_id"), deleted_id, reason=reason, copies=len(rows)

@@ -11,17 +11,18 @@ from uuid import UUID
 
 from sqlalchemy import Connection, Engine, text
 
+from archiver.db import sql
 from archiver.db.ids import uuid7
 from archiver.store.archive import Archive
 from archiver.store.backend import Written
 from archiver.store.journal import BEFORE_STAMPS, Stamp, Tombstones
-from archiver.sync.ingest import statements as sql
+from archiver.sync.ingest import statements
 from archiver.sync.ingest.archive_state import next_stamp
 
 _BATCH = 20
 _ADD = """
     INSERT INTO tombstones (id, at, reason, actor, generation, number, copies, confirmed_at)
-    VALUES (%(id)s, %(at)s, %(reason)s, %(actor)s, %(generation)s, %(number)s, %(copies)s::jsonb, %(confirmed_at)s)
+    VALUES (:id, :at, :reason, :actor, :generation, :number, :copies::jsonb, :confirmed_at)
     ON CONFLICT (id) DO UPDATE SET confirmed_at = coalesce(tombstones.confirmed_at, excluded.confirmed_at)"""
 _UNCONFIRMED = text("""
     SELECT id, at, reason, actor, generation, number, copies FROM tombstones WHERE confirmed_at IS NULL
@@ -67,8 +68,8 @@ def confirm(engine: Engine, archive: Archive) -> int:
             confirmed = [_load_confirmed(row) for row in rows]
             written = archive.append([frame.record() for deletion in confirmed for frame in (deletion, deletion.mark())])
             connection.execute(_CONFIRMED, {"ids": [row.id for row in rows]})
-            sql.run(connection, sql.ADD_PACK, id=written.batch.pack_id, name=written.batch.pack_name)
-            sql.record_pack(connection, written)
+            sql.run(connection, statements.ADD_PACK, id=written.batch.pack_id, name=written.batch.pack_name)
+            statements.record_pack(connection, written)
         done += len(rows)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Container, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 from uuid import UUID
 
 from archiver.db.ids import message_uuid
@@ -22,9 +22,11 @@ from connectors.base import Batch, ChangeKind, CopyChange, FailedMessage, RawMes
 MAX_FOLDER_CHARS = 600
 
 
-class KnownCopy(Protocol):
-    """The columns of a message_copies row that the plan depends on."""
+@dataclass(frozen=True, slots=True)
+class KnownCopy:
+    """A copy of this mailbox, as the archive has it."""
 
+    provider_key: str
     message_id: UUID | None
     folder: str
     flags: list[str]
@@ -32,6 +34,20 @@ class KnownCopy(Protocol):
     gone_at: datetime | None
     deleted_at: datetime | None
     deleted_sha256: bytes | None
+
+
+class DeletedContent(NamedTuple):
+    """Was deleted in this mailbox, and stays deleted there."""
+
+    deleted_sha256: bytes
+    deleted_reason: str | None
+
+
+class StoredObject(NamedTuple):
+    """Is in the packs, and need not be written again."""
+
+    sha256: bytes
+    kind: str
 
 
 class Item(NamedTuple):
@@ -62,14 +78,14 @@ class Intake:
     def failed_hashes(self) -> list[bytes]:
         return [hashlib.sha256(failed.data).digest() for failed in self.failed if failed.data is not None]
 
-    def failed_records(self, stored: set[tuple[bytes, str]]) -> list[Record]:
+    def failed_records(self, stored: set[StoredObject]) -> list[Record]:
         """The bytes of dead letters are stored like those of messages. Adds to `stored`."""
         records = []
         for failed in self.failed:
             if failed.data is not None:
                 sha256 = hashlib.sha256(failed.data).digest()
-                if (sha256, FrameKind.MESSAGE.label) not in stored:
-                    stored.add((sha256, FrameKind.MESSAGE.label))
+                if StoredObject(sha256, FrameKind.MESSAGE.label) not in stored:
+                    stored.add(StoredObject(sha256, FrameKind.MESSAGE.label))
                     records.append(Record(FrameKind.MESSAGE, sha256, MemoryContent(failed.data)))
         return records
 
@@ -105,7 +121,7 @@ def version_keys(items: Iterable[Item], known: Mapping[str, KnownCopy]) -> set[s
 def _is_other(copy: KnownCopy, sha256: bytes) -> bool:
     """Whether the known copy belongs to another message. False for an old deletion that did not record what was deleted."""
     if copy.deleted_at is not None:
-        return copy.deleted_sha256 is not None and bytes(copy.deleted_sha256) != sha256
+        return copy.deleted_sha256 is not None and copy.deleted_sha256 != sha256
     return copy.message_id != message_uuid(sha256)
 
 
@@ -199,16 +215,16 @@ class PreparedMessage(NamedTuple):
     def part_hashes(self) -> set[bytes]:
         return {sha256 for sha256, _ in self.cut.parts} if self.cut else set()
 
-    def records(self, stored: set[tuple[bytes, str]]) -> list[Record]:
+    def records(self, stored: set[StoredObject]) -> list[Record]:
         """The records to write: neither those already stored nor those returned earlier. Adds to `stored`."""
         result = []
         if self.cut:
             for (sha256, content), cut in zip(self.cut.parts, self.cut.cuts, strict=True):
-                if (sha256, FrameKind.PART.label) not in stored:
-                    stored.add((sha256, FrameKind.PART.label))
+                if StoredObject(sha256, FrameKind.PART.label) not in stored:
+                    stored.add(StoredObject(sha256, FrameKind.PART.label))
                     result.append(Record(FrameKind.PART, sha256, content, is_text=cut.lines is None))
-        if (self.item.sha256, FrameKind.MESSAGE.label) not in stored:
-            stored.add((self.item.sha256, FrameKind.MESSAGE.label))
+        if StoredObject(self.item.sha256, FrameKind.MESSAGE.label) not in stored:
+            stored.add(StoredObject(self.item.sha256, FrameKind.MESSAGE.label))
             result.append(
                 Record(FrameKind.MESSAGE, self.item.sha256, self.cut or self.item.raw, is_recipe=self.cut is not None)
             )

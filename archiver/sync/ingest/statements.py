@@ -1,83 +1,78 @@
-"""The bulk statements of one batch. The rows of a statement travel as one JSON document: one parameter, one round trip.
+"""The bulk statements of one batch.
 
 Everything is sorted by key, and all batches run the statements in the same order, so that nothing deadlocks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from types import TracebackType
+from collections.abc import Sequence
 from typing import Any
-from uuid import UUID
 
-import psycopg
-from psycopg.rows import namedtuple_row
 from sqlalchemy import Connection
-from sqlalchemy.exc import DBAPIError, OperationalError
 
-from archiver.db.engine import Json, json_bytes, json_text
+from archiver.db.sql import run
 from archiver.store.backend import SealedPack, Written
 from archiver.store.errors import StoreUnavailable
 from archiver.store.writer import pack_name
 
 FENCE = """
     SELECT 1 FROM sync_session_mailboxes
-    WHERE session_id = %(session_id)s AND mailbox_id = %(mailbox_id)s AND slice = %(slice)s AND state = 'running'
+    WHERE session_id = :session_id AND mailbox_id = :mailbox_id AND slice = :slice AND state = 'running'
     FOR NO KEY UPDATE"""
 
 # In place of a foreign key: keeps the mailbox from being deleted until this batch is committed.
-HOLD_MAILBOX = "SELECT 1 FROM mailboxes WHERE id = %(mailbox_id)s FOR KEY SHARE"
+HOLD_MAILBOX = "SELECT 1 FROM mailboxes WHERE id = :mailbox_id FOR KEY SHARE"
 
 # One probe of the unique index per key, even while the planner has no statistics about the table.
 FIND_COPIES = """
-    SELECT c.* FROM json_array_elements_text(%(keys)s::json) AS k(key), LATERAL (
+    SELECT c.* FROM json_array_elements_text(:keys::json) AS k(key), LATERAL (
         SELECT provider_key, message_id, folder, flags, labels, gone_at, deleted_at, deleted_sha256 FROM message_copies
-        WHERE mailbox_id = %(mailbox_id)s AND provider_key = k.key LIMIT 1) AS c"""
+        WHERE mailbox_id = :mailbox_id AND provider_key = k.key LIMIT 1) AS c"""
 
 # Keeps the messages from being deleted until this batch is committed.
 FIND_MESSAGES = """
     SELECT sha256 FROM messages
-    WHERE sha256 = ANY(ARRAY(SELECT decode(h, 'hex') FROM unnest(string_to_array(%(hashes)s, ',')) AS h))
+    WHERE sha256 = ANY(ARRAY(SELECT decode(h, 'hex') FROM unnest(string_to_array(:hashes, ',')) AS h))
     ORDER BY sha256 FOR KEY SHARE"""
 
 # The same for a batch that also changes copies: messages are locked before copies, all in one order.
 FIND_MESSAGES_AND_CHANGED = """
     SELECT sha256 FROM messages WHERE id = ANY(
-        ARRAY(SELECT c.message_id FROM json_array_elements_text(%(keys)s::json) AS k(key), LATERAL (
+        ARRAY(SELECT c.message_id FROM json_array_elements_text(:keys::json) AS k(key), LATERAL (
                 SELECT message_id FROM message_copies
-                WHERE mailbox_id = %(mailbox_id)s AND provider_key = k.key LIMIT 1) AS c
+                WHERE mailbox_id = :mailbox_id AND provider_key = k.key LIMIT 1) AS c
             UNION SELECT id FROM messages
-                WHERE sha256 = ANY(ARRAY(SELECT decode(h, 'hex') FROM unnest(string_to_array(%(hashes)s, ',')) AS h))))
+                WHERE sha256 = ANY(ARRAY(SELECT decode(h, 'hex') FROM unnest(string_to_array(:hashes, ',')) AS h))))
     ORDER BY sha256 FOR KEY SHARE"""
 
 # After FIND_MESSAGES: a transaction that was deleting one of them has committed by then.
 FIND_DELETED = """
-    SELECT c.deleted_sha256, c.deleted_reason FROM unnest(string_to_array(%(hashes)s, ',')) AS h, LATERAL (
+    SELECT c.deleted_sha256, c.deleted_reason FROM unnest(string_to_array(:hashes, ',')) AS h, LATERAL (
         SELECT deleted_sha256, deleted_reason FROM message_copies
-        WHERE mailbox_id = %(mailbox_id)s AND deleted_sha256 = decode(h, 'hex') LIMIT 1) AS c"""
+        WHERE mailbox_id = :mailbox_id AND deleted_sha256 = decode(h, 'hex') LIMIT 1) AS c"""
 
 # Keeps the objects from being dropped until this batch is committed: compaction waits.
 FIND_OBJECTS = """
     SELECT sha256, kind FROM objects
-    WHERE sha256 = ANY(ARRAY(SELECT decode(h, 'hex') FROM unnest(string_to_array(%(hashes)s, ',')) AS h))
+    WHERE sha256 = ANY(ARRAY(SELECT decode(h, 'hex') FROM unnest(string_to_array(:hashes, ',')) AS h))
         AND kind IN ('message', 'part')
     ORDER BY sha256, kind FOR SHARE"""
 
-ADD_PACK = "INSERT INTO packs (id, name, state) VALUES (%(id)s, %(name)s, 'open') ON CONFLICT (id) DO NOTHING"
+ADD_PACK = "INSERT INTO packs (id, name, state) VALUES (:id, :name, 'open') ON CONFLICT (id) DO NOTHING"
 
 # ADD_PACK and this come last: a transaction that holds this row has only its commit left to do.
 EXTEND_PACK = """
-    UPDATE packs SET size_bytes = greatest(size_bytes, %(end)s), frames = frames + %(frames)s
-    WHERE id = %(id)s AND state <> 'retired' RETURNING id"""
+    UPDATE packs SET size_bytes = greatest(size_bytes, :end), frames = frames + :frames
+    WHERE id = :id AND state <> 'retired' RETURNING id"""
 
 SEAL_PACK = """
     INSERT INTO packs (id, name, state, size_bytes, frames, sha256, sealed_at)
-    VALUES (%(id)s, %(name)s, 'sealed', %(size)s, %(frames)s, %(sha256)s, now())
+    VALUES (:id, :name, 'sealed', :size, :frames, :sha256, now())
     ON CONFLICT (id) DO UPDATE SET state = 'sealed', size_bytes = excluded.size_bytes, frames = excluded.frames,
         sha256 = excluded.sha256, sealed_at = excluded.sealed_at"""
 
 # A damaged pack is still read, but never written to or compacted again.
-LEAVE_PACKS = "UPDATE packs SET state = 'left' WHERE id = ANY(%(ids)s) AND state = 'open'"
+LEAVE_PACKS = "UPDATE packs SET state = 'left' WHERE id = ANY(:ids) AND state = 'open'"
 
 _ADD_MESSAGES = """
     INSERT INTO messages (id, sha256, canonical_sha256, internet_message_id, in_reply_to, reference_ids, sent_at, received_at,
@@ -86,50 +81,50 @@ _ADD_MESSAGES = """
     SELECT id, decode(sha256, 'hex'), decode(canonical_sha256, 'hex'), internet_message_id, in_reply_to, reference_ids, sent_at,
         received_at, sort_at, date_origin, sender, sender_name, subject, thread_subject, size_bytes, has_attachments, defects,
         {run}, {at}
-    FROM json_to_recordset(%(rows)s::json) AS r(id uuid, sha256 text, canonical_sha256 text, internet_message_id text,
+    FROM json_to_recordset(:rows::json) AS r(id uuid, sha256 text, canonical_sha256 text, internet_message_id text,
         in_reply_to text, reference_ids text[], sent_at timestamptz, received_at timestamptz, sort_at timestamptz,
         date_origin text, sender text, sender_name text, subject text, thread_subject uuid, size_bytes bigint,
         has_attachments boolean, defects jsonb, run uuid, at timestamptz)
     ON CONFLICT DO NOTHING RETURNING id"""
-ADD_MESSAGES = _ADD_MESSAGES.format(run="%(run_id)s", at="%(at)s")
+ADD_MESSAGES = _ADD_MESSAGES.format(run=":run_id", at=":at")
 ADD_MESSAGES_OF_RUNS = _ADD_MESSAGES.format(run="run", at="at")
 """Each row records which run archived it, and when."""
 
 ADD_PARTICIPANTS = """
     INSERT INTO participants (message_id, position, role, address, name)
-    SELECT m, p, r, a, n FROM json_to_recordset(%(rows)s::json) AS x(m uuid, p int, r text, a text, n text)
+    SELECT m, p, r, a, n FROM json_to_recordset(:rows::json) AS x(m uuid, p int, r text, a text, n text)
     ON CONFLICT DO NOTHING"""
 
 ADD_OBJECTS = """
     INSERT INTO objects (sha256, kind, pack_id, position, stored_bytes, raw_bytes)
-    SELECT decode(h, 'hex'), k, %(pack_id)s, p, s, r
-    FROM json_to_recordset(%(rows)s::json) AS x(h text, k text, p bigint, s bigint, r bigint)
+    SELECT decode(h, 'hex'), k, :pack_id, p, s, r
+    FROM json_to_recordset(:rows::json) AS x(h text, k text, p bigint, s bigint, r bigint)
     ON CONFLICT DO NOTHING"""
 
 # An object in a pack that no longer exists was moved by a compaction that this database does not know of.
 ADD_OR_MOVE_OBJECTS = f"""{ADD_OBJECTS.removesuffix("DO NOTHING")}
     (sha256, kind) DO UPDATE SET pack_id = excluded.pack_id, position = excluded.position,
         stored_bytes = excluded.stored_bytes, raw_bytes = excluded.raw_bytes
-    WHERE objects.pack_id = ANY(%(lost)s)"""
+    WHERE objects.pack_id = ANY(:lost)"""
 
 ADD_PARTS = """
     INSERT INTO message_parts (message_id, part_sha256)
-    SELECT m, decode(h, 'hex') FROM json_to_recordset(%(rows)s::json) AS x(m uuid, h text)
+    SELECT m, decode(h, 'hex') FROM json_to_recordset(:rows::json) AS x(m uuid, h text)
     ON CONFLICT DO NOTHING"""
 
 ADD_COPIES = """
     INSERT INTO message_copies (id, message_id, mailbox_id, provider_key, folder, flags, labels, received_at, run_id,
         created_at)
-    SELECT i, m, %(mailbox_id)s, k, f, g, l, r, %(run_id)s, %(at)s
-    FROM json_to_recordset(%(rows)s::json) AS x(i uuid, m uuid, k text, f text, g text[], l text[], r timestamptz)
+    SELECT i, m, :mailbox_id, k, f, g, l, r, :run_id, :at
+    FROM json_to_recordset(:rows::json) AS x(i uuid, m uuid, k text, f text, g text[], l text[], r timestamptz)
     ON CONFLICT (mailbox_id, provider_key) DO NOTHING RETURNING message_id"""
 
 # A message that was deleted in this mailbox, under a new key: the next sync of the source skips it.
 ADD_DELETED_COPIES = """
     INSERT INTO message_copies (id, mailbox_id, provider_key, folder, flags, labels, received_at, run_id, created_at,
         deleted_at, deleted_reason, deleted_sha256)
-    SELECT i, %(mailbox_id)s, k, f, g, l, r, %(run_id)s, %(at)s, %(at)s, w, decode(h, 'hex')
-    FROM json_to_recordset(%(rows)s::json) AS x(i uuid, k text, f text, g text[], l text[], r timestamptz, w text, h text)
+    SELECT i, :mailbox_id, k, f, g, l, r, :run_id, :at, :at, w, decode(h, 'hex')
+    FROM json_to_recordset(:rows::json) AS x(i uuid, k text, f text, g text[], l text[], r timestamptz, w text, h text)
     ON CONFLICT (mailbox_id, provider_key) DO NOTHING RETURNING provider_key"""
 
 # A move to a key that is already taken does not overwrite it: the old copy is marked as gone instead.
@@ -138,25 +133,25 @@ CHANGE_COPIES = """
         folder = coalesce(r.folder, c.folder), flags = coalesce(r.flags, c.flags), labels = coalesce(r.labels, c.labels),
         provider_key = CASE WHEN r.new_key IS NULL OR taken.id IS NOT NULL THEN c.provider_key ELSE r.new_key END,
         gone_at = CASE WHEN r.kind = 'back' THEN NULL
-                       WHEN r.kind = 'gone' OR taken.id IS NOT NULL THEN coalesce(c.gone_at, %(at)s) ELSE c.gone_at END
-    FROM json_to_recordset(%(rows)s::json) AS r(kind text, key text, folder text, flags text[], labels text[], new_key text)
+                       WHEN r.kind = 'gone' OR taken.id IS NOT NULL THEN coalesce(c.gone_at, :at) ELSE c.gone_at END
+    FROM json_to_recordset(:rows::json) AS r(kind text, key text, folder text, flags text[], labels text[], new_key text)
     JOIN LATERAL (SELECT id FROM message_copies
-        WHERE mailbox_id = %(mailbox_id)s AND provider_key = r.key LIMIT 1) AS known ON true
+        WHERE mailbox_id = :mailbox_id AND provider_key = r.key LIMIT 1) AS known ON true
     LEFT JOIN LATERAL (SELECT id FROM message_copies
-        WHERE mailbox_id = %(mailbox_id)s AND provider_key = r.new_key LIMIT 1) AS taken ON true
+        WHERE mailbox_id = :mailbox_id AND provider_key = r.new_key LIMIT 1) AS taken ON true
     WHERE c.id = known.id AND c.deleted_at IS NULL
     RETURNING c.message_id"""
 
 RAISE_VERSIONS = """
     UPDATE messages SET index_version = index_version + 1
-    FROM (SELECT id FROM messages WHERE id = ANY(%(ids)s) ORDER BY id FOR NO KEY UPDATE) AS changed
+    FROM (SELECT id FROM messages WHERE id = ANY(:ids) ORDER BY id FOR NO KEY UPDATE) AS changed
     WHERE messages.id = changed.id"""
 
 # The next attempt is due after 10, 20, 40 … minutes, up to 24 hours; a failure before that is the same one reported twice.
 ADD_DEAD_LETTERS = """
     INSERT INTO dead_letters (id, kind, source_id, mailbox_id, provider_key, folder, payload, raw_sha256, reason, next_try_at)
-    SELECT i, 'message', %(source_id)s, %(mailbox_id)s, k, f, d, decode(h, 'hex'), r, now() + interval '10 minutes'
-    FROM json_to_recordset(%(rows)s::json) AS x(i uuid, k text, f text, d jsonb, h text, r text)
+    SELECT i, 'message', :source_id, :mailbox_id, k, f, d, decode(h, 'hex'), r, now() + interval '10 minutes'
+    FROM json_to_recordset(:rows::json) AS x(i uuid, k text, f text, d jsonb, h text, r text)
     ON CONFLICT (mailbox_id, provider_key) WHERE kind = 'message' DO UPDATE SET
         reason = excluded.reason, payload = dead_letters.payload || excluded.payload,
         raw_sha256 = coalesce(excluded.raw_sha256, dead_letters.raw_sha256),
@@ -165,48 +160,40 @@ ADD_DEAD_LETTERS = """
     WHERE dead_letters.discarded_at IS NULL AND dead_letters.next_try_at <= now()"""
 
 DROP_DEAD_LETTERS = """
-    DELETE FROM dead_letters WHERE kind = 'message' AND mailbox_id = %(mailbox_id)s
-        AND provider_key = ANY(ARRAY(SELECT json_array_elements_text(%(keys)s::json)))"""
+    DELETE FROM dead_letters WHERE kind = 'message' AND mailbox_id = :mailbox_id
+        AND provider_key = ANY(ARRAY(SELECT json_array_elements_text(:keys::json)))"""
 
 MERGE_STATE = """
-    UPDATE mailboxes SET sync_state = (sync_state || %(patch)s::jsonb) - %(dropped)s::text[] WHERE id = %(mailbox_id)s"""
+    UPDATE mailboxes SET sync_state = (sync_state || :patch::jsonb) - :dropped::text[] WHERE id = :mailbox_id"""
 
 ADD_OUTBOX = """
     INSERT INTO outbox (id, queue, job, payload, source_id, session_id)
-    VALUES (%(id)s, 'indexing', 'index-email-batch', '{}'::jsonb, %(source_id)s, %(session_id)s)"""
+    VALUES (:id, 'indexing', 'index-email-batch', '{}'::jsonb, :source_id, :session_id)"""
 
 NOTIFY_OUTBOX = "SELECT pg_notify('archiver_outbox', 'indexing')"
 
 COUNT = """
-    UPDATE sync_session_mailboxes SET seen = seen + %(seen)s, archived = archived + %(archived)s,
-        duplicates = duplicates + %(duplicates)s, skipped = skipped + %(skipped)s,
-        deleted_here = deleted_here + %(deleted_here)s, failed = failed + %(failed)s, bytes = bytes + %(bytes)s
-    WHERE session_id = %(session_id)s AND mailbox_id = %(mailbox_id)s"""
+    UPDATE sync_session_mailboxes SET seen = seen + :seen, archived = archived + :archived,
+        duplicates = duplicates + :duplicates, skipped = skipped + :skipped,
+        deleted_here = deleted_here + :deleted_here, failed = failed + :failed, bytes = bytes + :bytes
+    WHERE session_id = :session_id AND mailbox_id = :mailbox_id"""
 
 HEARTBEAT = """
     UPDATE sync_sessions SET last_activity_at = now()
-    WHERE id = %(session_id)s AND last_activity_at < now() - interval '15 seconds'"""
+    WHERE id = :session_id AND last_activity_at < now() - interval '15 seconds'"""
 
 KNOWN = """
-    SELECT c.provider_key FROM unnest(%(keys)s::text[]) AS k(key), LATERAL (
-        SELECT provider_key FROM message_copies WHERE mailbox_id = %(mailbox_id)s AND provider_key = k.key LIMIT 1) AS c
+    SELECT c.provider_key FROM unnest(:keys::text[]) AS k(key), LATERAL (
+        SELECT provider_key FROM message_copies WHERE mailbox_id = :mailbox_id AND provider_key = k.key LIMIT 1) AS c
     UNION
-    SELECT provider_key FROM dead_letters WHERE kind = 'message' AND mailbox_id = %(mailbox_id)s
-        AND provider_key = ANY(%(keys)s) AND (next_try_at IS NULL OR next_try_at > now() OR discarded_at IS NOT NULL)"""
+    SELECT provider_key FROM dead_letters WHERE kind = 'message' AND mailbox_id = :mailbox_id
+        AND provider_key = ANY(:keys) AND (next_try_at IS NULL OR next_try_at > now() OR discarded_at IS NOT NULL)"""
 
 # The range lets the index help; its order depends on the database's collation. A key it misses is only downloaded again.
 KNOWN_BEGINNINGS = """
-    SELECT k.key AS provider_key FROM unnest(%(keys)s::text[]) AS k(key), LATERAL (
-        SELECT 1 FROM message_copies WHERE mailbox_id = %(mailbox_id)s AND provider_key >= k.key AND provider_key < k.key || 'g'
+    SELECT k.key AS provider_key FROM unnest(:keys::text[]) AS k(key), LATERAL (
+        SELECT 1 FROM message_copies WHERE mailbox_id = :mailbox_id AND provider_key >= k.key AND provider_key < k.key || 'g'
             AND starts_with(provider_key, k.key) LIMIT 1) AS c"""
-
-
-def run(connection: Connection, statement: str, **parameters: Any) -> Sequence[Any]:
-    result = connection.exec_driver_sql(statement, parameters)
-    return result.all() if result.returns_rows else []
-
-
-Answer = psycopg.Cursor[Any]
 
 
 def record_pack(connection: Connection, written: Written, extended: Sequence[Any] | None = None) -> None:
@@ -239,87 +226,3 @@ def sealed_row(pack: SealedPack) -> dict[str, object]:
         "frames": pack.seal.frames,
         "sha256": pack.seal.digest,
     }
-
-
-class Pipeline:
-    """Sends the statements of a batch without waiting for each result: Postgres inserts while we compress.
-
-    It works inside the transaction of `connection`; nothing takes effect before that commits.
-    """
-
-    def __init__(self, connection: Connection, **common: Any) -> None:
-        raw = connection.connection.driver_connection
-        assert isinstance(raw, psycopg.Connection)
-        self._raw = raw
-        self._common = common
-        self._sent: list[Answer] = []
-
-    def __enter__(self) -> Pipeline:
-        self._context = self._raw.pipeline()
-        self._context.__enter__()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        try:
-            self._context.__exit__(kind, error, trace)
-        except psycopg.Error as failure:
-            if error is None:
-                raise _told(failure) from failure
-
-    def send(self, statement: str, **parameters: Any) -> Answer:
-        """Queues a statement; its rows are fetched later, or not at all."""
-        cursor = self._raw.cursor(row_factory=namedtuple_row)
-        try:
-            cursor.execute(statement.encode(), {**self._common, **parameters})
-        except psycopg.Error as failure:
-            raise _told(failure) from failure
-        self._sent.append(cursor)  # a cursor that is garbage-collected would lose its result
-        return cursor
-
-    def ask(self, statement: str, **parameters: Any) -> list[Any]:
-        return self.fetch(self.send(statement, **parameters))
-
-    def count(self, cursors: Iterable[Answer]) -> int:
-        """Of the rows in all these answers, which can be fetched afterwards."""
-        return sum(map(self._count, cursors))
-
-    def _count(self, cursor: Answer) -> int:
-        try:
-            if cursor.fetchone() is not None:
-                cursor.scroll(0, "absolute")
-        except psycopg.Error as failure:
-            raise _told(failure) from failure
-        return cursor.rowcount
-
-    def fetch(self, cursor: Answer) -> list[Any]:
-        try:
-            return cursor.fetchall()
-        except psycopg.Error as failure:
-            raise _told(failure) from failure
-
-
-def _told(failure: psycopg.Error) -> DBAPIError:
-    """Wraps the error as SQLAlchemy would, so that callers handle one family of errors."""
-    lost = isinstance(failure, psycopg.OperationalError | psycopg.InterfaceError)
-    return (OperationalError if lost else DBAPIError)("a batch", None, failure)
-
-
-def hashes(found: Iterable[bytes]) -> str:
-    """A list of SHA-256 values as one parameter; Python builds an array of bytea far more slowly."""
-    return ",".join(item.hex() for item in sorted(found))
-
-
-def uuids(found: Iterable[UUID | str]) -> str:
-    """A list of ids, or of their hex digits, as one parameter, to be cast to uuid[]."""
-    return f"{{{','.join(sorted(one if isinstance(one, str) else one.hex for one in found))}}}"
-
-
-def rows(items: Sequence[Any] | Mapping[str, Any]) -> str:
-    """The parameter of json_to_recordset. Text that Postgres can't store (NUL, lone surrogates) becomes U+FFFD: the original
-    bytes are in the archive."""
-    return json_text(items)
-
-
-def encoded_rows(items: Sequence[Any] | Mapping[str, Any]) -> Json:
-    """The same in half the time, for `Pipeline` and `run` only."""
-    return json_bytes(items)

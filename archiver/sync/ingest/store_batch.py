@@ -18,6 +18,7 @@ import structlog
 from sqlalchemy import Connection, Engine, text
 
 from archiver.date_range import archivable
+from archiver.db import sql
 from archiver.db.ids import message_uuid, uuid7, uuid7s
 from archiver.errors import ArchiverError, UsageError
 from archiver.store.archive import Archive
@@ -25,13 +26,16 @@ from archiver.store.backend import Written
 from archiver.store.encoder import Record
 from archiver.store.errors import StoreUnavailable
 from archiver.store.journal import BEFORE_STAMPS, Change, Changes, OccurrenceBatch, Origin, Stamp
-from archiver.sync.ingest import statements as sql
+from archiver.sync.ingest import statements
 from archiver.sync.ingest.archive_state import NEXT_STAMP
 from archiver.sync.ingest.object_rows import object_rows
 from archiver.sync.ingest.plan import (
+    DeletedContent,
     Intake,
     Item,
+    KnownCopy,
     PreparedMessage,
+    StoredObject,
     effective_changes,
     prepare,
     read_batch,
@@ -122,11 +126,11 @@ class Ingest:
         whole = [key for key in asked if not key.endswith(SEPARATOR)]
         found: set[str] = set()
         with self._engine.connect() as connection:
-            for statement, keys in ((sql.KNOWN, whole), (sql.KNOWN_BEGINNINGS, beginnings)):
+            for statement, keys in ((statements.KNOWN, whole), (statements.KNOWN_BEGINNINGS, beginnings)):
                 for start in range(0, len(keys), _KEYS_PER_QUERY):
                     some = keys[start : start + _KEYS_PER_QUERY]
-                    rows = sql.run(connection, statement, mailbox_id=mailbox_id, keys=some)
-                    found.update(asked[row.provider_key] for row in rows)
+                    held = sql.query(connection, statement, str, mailbox_id=mailbox_id, keys=some)
+                    found.update(asked[key] for key in held)
         return found
 
     def _heartbeat(self, session_id: UUID) -> None:
@@ -136,7 +140,7 @@ class Ingest:
             return
         self._touched = {key: at for key, at in self._touched.items() if now - at < 3600} | {session_id: now}
         with self._engine.begin() as connection:
-            sql.run(connection, sql.HEARTBEAT, session_id=session_id)
+            sql.run(connection, statements.HEARTBEAT, session_id=session_id)
 
 
 def load_origin(connection: Connection, mailbox_id: UUID) -> Origin:
@@ -164,7 +168,7 @@ class _Transaction:
         self.at = datetime.now(UTC)
         self.stamp = BEFORE_STAMPS
         self.written: Written | None = None
-        self.sql = sql.Pipeline(
+        self.pipeline = sql.Pipeline(
             connection,
             mailbox_id=origin.mailbox_id,
             source_id=origin.source_id,
@@ -174,28 +178,27 @@ class _Transaction:
         )
 
     def run(self, intake: Intake) -> BatchResult:
-        with self.sql:
-            fence = self.sql.send(sql.FENCE, slice=self.fence.slice) if self.fence else None
+        with self.pipeline:
+            fence = self.pipeline.send(statements.FENCE, slice=self.fence.slice) if self.fence else None
             keys = {item.key for item in intake.items} | {fit_key(change.provider_key) for change in self.batch.changes}
-            mailbox = self.sql.send(sql.HOLD_MAILBOX)
-            copies_known = self.sql.send(sql.FIND_COPIES, keys=sql.encoded_rows(sorted(keys))) if keys else None
+            mailbox = self.pipeline.send(statements.HOLD_MAILBOX)
+            copies_known = self.pipeline.send(statements.FIND_COPIES, keys=sql.encoded_rows(sorted(keys))) if keys else None
             hashes = {item.sha256 for item in intake.items}
             messages_known = self._send_find_messages(hashes, keys)
-            deleted = self.sql.send(sql.FIND_DELETED, hashes=sql.hashes(hashes)) if hashes else None
-            stamp = self.sql.send(NEXT_STAMP)
-            if fence is not None and not self.sql.fetch(fence):
+            deleted = self.pipeline.send(statements.FIND_DELETED, hashes=sql.hashes(hashes)) if hashes else None
+            stamp = self.pipeline.send(NEXT_STAMP)
+            if fence is not None and not self.pipeline.fetch(fence, int):
                 raise TakenOver(f"the mailbox {self.origin.address} is in other hands (session {self.run_id})")
-            if not self.sql.fetch(mailbox):
+            if not self.pipeline.fetch(mailbox, int):
                 raise UsageError(f"there is no mailbox {self.origin.mailbox_id}")
-            known = {row.provider_key: row for row in self.sql.fetch(copies_known)} if copies_known else {}
-            rows_known = {bytes(row.sha256) for row in self.sql.fetch(messages_known)} if messages_known else set()
-            self.stamp = Stamp(*self.sql.fetch(stamp)[0])
+            known = {copy.provider_key: copy for copy in self.pipeline.fetch(copies_known, KnownCopy)} if copies_known else {}
+            rows_known = set(self.pipeline.fetch(messages_known, bytes)) if messages_known else set()
+            (self.stamp,) = self.pipeline.fetch(stamp, Stamp)
             versions = version_keys(intake.items, known)
             if versions:
-                known |= {
-                    row.provider_key: row for row in self.sql.ask(sql.FIND_COPIES, keys=sql.encoded_rows(sorted(versions)))
-                }
-            reasons = {bytes(row.deleted_sha256): row.deleted_reason for row in self.sql.fetch(deleted)} if deleted else {}
+                more = self.pipeline.ask(statements.FIND_COPIES, KnownCopy, keys=sql.encoded_rows(sorted(versions)))
+                known |= {copy.provider_key: copy for copy in more}
+            reasons = dict(self.pipeline.fetch(deleted, DeletedContent)) if deleted else {}
             copies, left_out = sort_items(intake.items, known, reasons)
             buried = self._send_deleted([item for item in left_out if item.key not in known], reasons)
             changes = effective_changes(self.batch, intake.items, known)
@@ -212,17 +215,19 @@ class _Transaction:
             self._count(result)
             extended = self._send_extension(self.written) if self.written else None
         if self.written and extended:
-            sql.record_pack(self.connection, self.written, self.sql.fetch(extended))
+            statements.record_pack(self.connection, self.written, self.pipeline.fetch(extended, UUID))
         return result
 
-    def _send_find_messages(self, hashes: set[bytes], keys: set[str]) -> sql.Answer | None:
+    def _send_find_messages(self, hashes: set[bytes], keys: set[str]) -> sql.SentStatement | None:
         if self.batch.changes:
-            return self.sql.send(sql.FIND_MESSAGES_AND_CHANGED, hashes=sql.hashes(hashes), keys=sql.encoded_rows(sorted(keys)))
-        return self.sql.send(sql.FIND_MESSAGES, hashes=sql.hashes(hashes)) if hashes else None
+            return self.pipeline.send(
+                statements.FIND_MESSAGES_AND_CHANGED, hashes=sql.hashes(hashes), keys=sql.encoded_rows(sorted(keys))
+            )
+        return self.pipeline.send(statements.FIND_MESSAGES, hashes=sql.hashes(hashes)) if hashes else None
 
-    def _send_extension(self, written: Written) -> sql.Answer:
-        self.sql.send(sql.ADD_PACK, id=written.batch.pack_id, name=written.batch.pack_name)
-        return self.sql.send(sql.EXTEND_PACK, **sql.extension(written))
+    def _send_extension(self, written: Written) -> sql.SentStatement:
+        self.pipeline.send(statements.ADD_PACK, id=written.batch.pack_id, name=written.batch.pack_name)
+        return self.pipeline.send(statements.EXTEND_PACK, **statements.extension(written))
 
     def _store(
         self, intake: Intake, copies: list[Item], buried: list[Item], changes: list[Change], rows_known: set[bytes]
@@ -239,30 +244,29 @@ class _Transaction:
         if written:
             self._send_places(written)
         self.written = written
-        if not rows_known and not changes and self.sql.count(added_messages) == len(prepared):
+        if not rows_known and not changes and self.pipeline.count(added_messages) == len(prepared):
             # The usual batch: all its messages are new, so that none is to be held, and no version is to be raised.
-            if self.sql.count(added_copies):
+            if self.pipeline.count(added_copies):
                 self._announce(set())
             return 0
-        inserted = {row.id for cursor in added_messages for row in self.sql.fetch(cursor)}
+        inserted = {message_id for sent in added_messages for message_id in self.pipeline.fetch(sent, UUID)}
         self._hold_messages(prepared, inserted)
-        touched = {row.message_id for cursor in added_copies for row in self.sql.fetch(cursor)}
-        changed = {row.message_id for cursor in changed_copies for row in self.sql.fetch(cursor)}
+        touched = {message_id for sent in added_copies for message_id in self.pipeline.fetch(sent, UUID)}
+        changed = {message_id for sent in changed_copies for message_id in self.pipeline.fetch(sent, UUID)}
         if touched or changed:
             self._announce((touched | changed) - inserted)
         return len(changed)
 
-    def _find_objects(self, prepared: list[PreparedMessage], intake: Intake) -> set[tuple[bytes, str]]:
+    def _find_objects(self, prepared: list[PreparedMessage], intake: Intake) -> set[StoredObject]:
         hashes = {item.item.sha256 for item in prepared} | set(intake.failed_hashes)
         hashes.update(part for item in prepared for part in item.part_hashes)
-        rows = self.sql.ask(sql.FIND_OBJECTS, hashes=sql.hashes(hashes)) if hashes else []
-        return {(bytes(row.sha256), row.kind) for row in rows}
+        return set(self.pipeline.ask(statements.FIND_OBJECTS, StoredObject, hashes=sql.hashes(hashes))) if hashes else set()
 
     def _append(
         self,
         intake: Intake,
         prepared: list[PreparedMessage],
-        stored: set[tuple[bytes, str]],
+        stored: set[StoredObject],
         copies: list[Item],
         changes: list[Change],
     ) -> Written | None:
@@ -281,37 +285,39 @@ class _Transaction:
             journal.append(Changes(self.at, self.origin, tuple(changes), self.stamp).record())
         return journal
 
-    def _send_messages(self, prepared: list[PreparedMessage]) -> list[sql.Answer]:
+    def _send_messages(self, prepared: list[PreparedMessage]) -> list[sql.SentStatement]:
         """In portions, so that Postgres inserts one while we parse the headers of the next."""
         answers = []
         for start in range(0, len(prepared), _PORTION):
             items = [one.item for one in prepared[start : start + _PORTION]]
             described = describe_all([(item.raw, item.sha256, item.message.received_at) for item in items])
-            answers.append(self.sql.send(sql.ADD_MESSAGES, rows=sql.encoded_rows([row.message for row in described])))
+            answers.append(
+                self.pipeline.send(statements.ADD_MESSAGES, rows=sql.encoded_rows([row.message for row in described]))
+            )
             participants = [entry for row in described for entry in row.participants]
             if participants:
-                self.sql.send(sql.ADD_PARTICIPANTS, rows=sql.encoded_rows(participants))
+                self.pipeline.send(statements.ADD_PARTICIPANTS, rows=sql.encoded_rows(participants))
         parts = [
             {"m": message_uuid(item.item.sha256), "h": part.hex()} for item in prepared for part in sorted(item.part_hashes)
         ]
         if parts:
-            self.sql.send(sql.ADD_PARTS, rows=sql.encoded_rows(parts))
+            self.pipeline.send(statements.ADD_PARTS, rows=sql.encoded_rows(parts))
         return answers
 
     def _hold_messages(self, prepared: list[PreparedMessage], inserted: set[UUID]) -> None:
         """In place of a foreign key: messages that other transactions have just added stay until this batch is committed."""
         others = {one.item.sha256 for one in prepared if message_uuid(one.item.sha256) not in inserted}
-        if others and len(self.sql.ask(sql.FIND_MESSAGES, hashes=sql.hashes(others))) < len(others):
+        if others and len(self.pipeline.ask(statements.FIND_MESSAGES, bytes, hashes=sql.hashes(others))) < len(others):
             raise StoreUnavailable("a message of the batch was added and deleted by others meanwhile; the same again will work")
 
-    def _send_copies(self, copies: list[Item]) -> list[sql.Answer]:
+    def _send_copies(self, copies: list[Item]) -> list[sql.SentStatement]:
         if not copies:
             return []
         ordered = sorted(copies, key=lambda item: item.key)
         ids = uuid7s(len(ordered))
         rows = [{**_copy_row(item, id_), "m": message_uuid(item.sha256)} for item, id_ in zip(ordered, ids, strict=True)]
-        answer = self.sql.send(sql.ADD_COPIES, rows=sql.encoded_rows(rows))
-        self.sql.send(sql.DROP_DEAD_LETTERS, keys=sql.encoded_rows([item.key for item in copies]))
+        answer = self.pipeline.send(statements.ADD_COPIES, rows=sql.encoded_rows(rows))
+        self.pipeline.send(statements.DROP_DEAD_LETTERS, keys=sql.encoded_rows([item.key for item in copies]))
         return [answer]
 
     def _send_deleted(self, left_out: list[Item], reasons: Mapping[bytes, str | None]) -> list[Item]:
@@ -322,11 +328,11 @@ class _Transaction:
             for _, item in sorted(once.items())
         ]
         if rows:
-            self.sql.send(sql.ADD_DELETED_COPIES, rows=sql.encoded_rows(rows))
-            self.sql.send(sql.DROP_DEAD_LETTERS, keys=sql.encoded_rows(sorted(once)))
+            self.pipeline.send(statements.ADD_DELETED_COPIES, rows=sql.encoded_rows(rows))
+            self.pipeline.send(statements.DROP_DEAD_LETTERS, keys=sql.encoded_rows(sorted(once)))
         return list(once.values())
 
-    def _send_changes(self, changes: list[Change]) -> list[sql.Answer]:
+    def _send_changes(self, changes: list[Change]) -> list[sql.SentStatement]:
         rows = [
             {
                 "kind": change.kind,
@@ -338,36 +344,36 @@ class _Transaction:
             }
             for change in changes
         ]
-        return [self.sql.send(sql.CHANGE_COPIES, rows=sql.encoded_rows(rows))] if rows else []
+        return [self.pipeline.send(statements.CHANGE_COPIES, rows=sql.encoded_rows(rows))] if rows else []
 
     def _send_dead_letters(self, intake: Intake) -> None:
         once = {fit_key(failed.provider_key): failed for failed in intake.failed}
         rows = [_dead_letter(key, failed) for key, failed in sorted(once.items())]
         if rows:
-            self.sql.send(sql.ADD_DEAD_LETTERS, rows=sql.encoded_rows(rows))
+            self.pipeline.send(statements.ADD_DEAD_LETTERS, rows=sql.encoded_rows(rows))
 
     def _send_state(self) -> None:
         if self.batch.state:
             kept = {key: value for key, value in self.batch.state.items() if value is not None}
             dropped = [key for key, value in self.batch.state.items() if value is None]
-            self.sql.send(sql.MERGE_STATE, patch=sql.encoded_rows(kept), dropped=dropped)
+            self.pipeline.send(statements.MERGE_STATE, patch=sql.encoded_rows(kept), dropped=dropped)
 
     def _send_places(self, written: Written) -> None:
         rows = object_rows(written)
         if rows:
-            self.sql.send(sql.ADD_OBJECTS, rows=sql.encoded_rows(rows), pack_id=written.batch.pack_id)
+            self.pipeline.send(statements.ADD_OBJECTS, rows=sql.encoded_rows(rows), pack_id=written.batch.pack_id)
 
     def _announce(self, known_before: set[UUID]) -> None:
         if known_before:
-            self.sql.send(sql.RAISE_VERSIONS, ids=sorted(known_before))
-        self.sql.send(sql.ADD_OUTBOX, id=uuid7())
-        self.sql.send(sql.NOTIFY_OUTBOX)
+            self.pipeline.send(statements.RAISE_VERSIONS, ids=sorted(known_before))
+        self.pipeline.send(statements.ADD_OUTBOX, id=uuid7())
+        self.pipeline.send(statements.NOTIFY_OUTBOX)
 
     def _count(self, result: BatchResult) -> None:
         if self.fence:
             seen = len(self.batch.messages) + len(self.batch.failed) + len(self.batch.skipped)
-            self.sql.send(
-                sql.COUNT,
+            self.pipeline.send(
+                statements.COUNT,
                 seen=seen,
                 archived=result.archived,
                 duplicates=result.duplicates,

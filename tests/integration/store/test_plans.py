@@ -9,8 +9,9 @@ import psycopg
 import pytest
 from sqlalchemy import Connection, event, text
 
+from archiver.db import sql
 from archiver.sync import ledger
-from archiver.sync.ingest import statements as sql
+from archiver.sync.ingest import statements
 from tests.integration.store.conftest import MAILBOX, SECOND, World
 
 HELD = 3_000
@@ -34,9 +35,9 @@ def connection(world: World) -> Any:
 def test_a_batch_looks_only_at_its_own_keys(connection: Connection) -> None:
     changes = sql.rows([{"kind": "changed", "key": key, "flags": ["x"], "new_key": f"{key}n"} for key in ASKED])
     for statement, parameters in (
-        (sql.FIND_COPIES, {"keys": sql.rows(ASKED)}),
-        (sql.KNOWN, {"keys": ASKED}),
-        (sql.CHANGE_COPIES, {"rows": changes, "at": None}),
+        (sql.driver_form(statements.FIND_COPIES), {"keys": sql.rows(ASKED)}),
+        (sql.driver_form(statements.KNOWN), {"keys": ASKED}),
+        (sql.driver_form(statements.CHANGE_COPIES), {"rows": changes, "at": None}),
     ):
         assert rows_looked_at(connection, statement, mailbox_id=SECOND, **parameters) < 4 * len(ASKED), statement
 
