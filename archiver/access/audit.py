@@ -15,7 +15,8 @@ from uuid import UUID
 from sqlalchemy import Connection, Engine, text
 
 from archiver.access.principal import Principal
-from archiver.db.engine import autocommit, json_text
+from archiver.db.engine import autocommit
+from archiver.db.values import json_text
 
 _MAX_CHARS = 2000
 _PAGE = 2000

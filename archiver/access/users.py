@@ -14,9 +14,9 @@ from sqlalchemy.exc import IntegrityError
 from archiver.access import api_keys, audit
 from archiver.access.login import passwords
 from archiver.access.principal import Principal
-from archiver.db.engine import json_text
 from archiver.db.ids import uuid7
 from archiver.db.states import UserRole
+from archiver.db.values import json_text
 from archiver.errors import Conflict, NotFound, UsageError
 
 _ADDRESS = re.compile(r"[^\s@\x00-\x1f\x7f<>\"',;]{1,64}@[^\s@\x00-\x1f\x7f<>\"',;]{1,253}")

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-import orjson
 import psycopg
 from psycopg.adapt import Dumper
 from psycopg.types.datetime import TimestamptzLoader
@@ -19,6 +16,7 @@ from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.exc import DBAPIError, DisconnectionError
 
 from archiver.date_range import END, FIRST
+from archiver.db.values import Json, clean
 
 Database = Engine
 """For modules that pass a connection on without writing SQL themselves."""
@@ -33,8 +31,6 @@ _FRESH_SECONDS = 1.0
 _LOOKS_FOR_POOLER = 3
 _AWAY_STATES = ("08", "57P")
 """SQLSTATE classes of a server that is shutting down, gone, or still starting."""
-_UNSTORABLE = re.compile("[\0\ud800-\udfff]")
-"""What Postgres can't store in text: NUL, and halves of surrogate pairs."""
 
 
 def make_engine(url: str, name: str, *, pool_size: int = 5, keep_plans: bool = False) -> Engine:
@@ -114,49 +110,6 @@ def is_away(error: BaseException) -> bool:
     if cause.sqlstate is None:
         return isinstance(cause, psycopg.OperationalError | psycopg.InterfaceError)
     return cause.sqlstate.startswith(_AWAY_STATES)
-
-
-def clean(value: Any) -> Any:
-    """Replaces each character that Postgres can't store with U+FFFD, in strings, lists, and keys and values of mappings."""
-    if isinstance(value, str):
-        return _UNSTORABLE.sub("\ufffd", value)
-    if isinstance(value, Mapping):
-        return {clean(key): clean(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [clean(item) for item in value]
-    if isinstance(value, tuple):
-        return tuple(clean(item) for item in value)
-    return value
-
-
-@dataclass(slots=True)
-class Json:
-    """A JSON parameter in UTF-8. It goes to Postgres as it is: to make text of it and bytes again takes longer than to send it.
-
-    Only for statements that are given to the driver as they are: SQLAlchemy does not know it.
-    """
-
-    data: bytes
-
-
-def json_text(value: Any, default: Callable[[Any], Any] | None = None) -> str:
-    """A JSON parameter that Postgres accepts, whatever strings it contains. `default` is orjson's."""
-    return _json(value, default).decode()
-
-
-def json_bytes(value: Any) -> Json:
-    """The same for large ones."""
-    return Json(_json(value, None))
-
-
-def _json(value: Any, default: Callable[[Any], Any] | None) -> bytes:
-    try:
-        data = orjson.dumps(value, default)
-    except TypeError:  # lone surrogates
-        data = orjson.dumps(clean(value), default)
-    if b"\\u0000" in data:
-        data = orjson.dumps(clean(value), default)
-    return data
 
 
 class _CleanDumper(StrDumperUnknown):

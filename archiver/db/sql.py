@@ -18,8 +18,8 @@ import psycopg
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError, OperationalError
 
-from archiver.db.engine import Json, json_bytes, json_text
 from archiver.db.row_types import Column, fit
+from archiver.db.values import Json, json_bytes
 
 T = TypeVar("T")
 
@@ -72,6 +72,9 @@ class SentStatement:
     cursor: psycopg.Cursor[Any]
 
 
+Sent = list[SentStatement]
+
+
 class Pipeline:
     """Sends the statements of a batch without waiting for each result: Postgres inserts while we compress.
 
@@ -83,7 +86,7 @@ class Pipeline:
         assert isinstance(raw, psycopg.Connection)
         self._raw = raw
         self._common = common
-        self._sent: list[SentStatement] = []
+        self._sent: Sent = []
 
     def __enter__(self) -> Pipeline:
         self._context = self._raw.pipeline()
@@ -147,12 +150,7 @@ def uuids(found: Iterable[UUID | str]) -> str:
     return f"{{{','.join(sorted(one if isinstance(one, str) else one.hex for one in found))}}}"
 
 
-def rows(items: Sequence[Any] | Mapping[str, Any]) -> str:
+def rows(items: Sequence[Any] | Mapping[str, Any]) -> Json:
     """The parameter of json_to_recordset. Text that Postgres can't store (NUL, lone surrogates) becomes U+FFFD: the original
     bytes are in the archive."""
-    return json_text(items)
-
-
-def encoded_rows(items: Sequence[Any] | Mapping[str, Any]) -> Json:
-    """The same in half the time, for `Pipeline` and `run` only."""
     return json_bytes(items)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from sqlalchemy import Engine
 
 from archiver.db import sql
-from archiver.db.engine import json_text
+from archiver.db.values import json_text
 from archiver.indexing.documents import Row
 from archiver.indexing.message_reader import MailReader
 from archiver.logs import get_logger

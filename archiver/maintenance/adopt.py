@@ -17,7 +17,7 @@ from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import OperationalError
 
 from archiver.db import sql
-from archiver.db.ids import message_uuid, uuid7
+from archiver.db.ids import message_uuid
 from archiver.db.states import PackState
 from archiver.errors import DataFolderError
 from archiver.maintenance.found_mail import add_found
@@ -25,6 +25,7 @@ from archiver.maintenance.journal_entries import JournalEntries, add_damage
 from archiver.maintenance.rebuild import describe_deletion, pack_row
 from archiver.maintenance.rebuild_segment import OBJECT_KINDS, SegmentReader
 from archiver.maintenance.replay import IN_MAILBOX, Replay, Replayed, ReplayProgress
+from archiver.queue.jobs import IndexEmailBatch
 from archiver.retention import tombstones
 from archiver.retention.delete import drop_unused
 from archiver.store.archive import Archive
@@ -34,6 +35,7 @@ from archiver.store.frames import FrameKind
 from archiver.store.journal import BEFORE_STAMPS
 from archiver.store.listing import PackListing, list_pack
 from archiver.store.pack import PACK_HEADER_BYTES, PackIndexEntry, PackLocation
+from archiver.sync import outbox
 from archiver.sync.ingest.archive_state import go_on_above, last_stamp, own_archive_id, raise_generation
 
 _log = structlog.get_logger(__name__)
@@ -70,8 +72,6 @@ _DROP_UNUSED = text("""
         OR (o.kind = 'part' AND NOT EXISTS (SELECT 1 FROM message_parts p WHERE p.part_sha256 = o.sha256)
             AND NOT EXISTS (SELECT 1 FROM objects u WHERE u.kind = 'message' AND u.pack_id = ANY(:ids) AND NOT EXISTS (
                 SELECT 1 FROM messages m WHERE m.sha256 = u.sha256))))""")
-_ANNOUNCE = """
-    INSERT INTO outbox (id, queue, job, payload) VALUES (:id, 'indexing', 'index-email-batch', '{}'::jsonb)"""
 _INTENDED_HERE = text("SELECT id FROM tombstones WHERE id = ANY(:ids)")
 _LEARN = """
     UPDATE message_copies c SET deleted_sha256 = decode(x.h, 'hex')
@@ -322,7 +322,7 @@ class _Adoption:
             drop_unused(self.connection, sorted(dead))
         self.connection.execute(_DROP_UNUSED, {"ids": pack_ids})
         self.result.messages = len(added - dead)
-        sql.run(self.connection, _ANNOUNCE, id=uuid7())
+        outbox.announce(self.connection, IndexEmailBatch())
 
     def _register(self, segments: list[UnknownSegment]) -> None:
         for segment in segments:

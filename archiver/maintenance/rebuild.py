@@ -17,7 +17,6 @@ from uuid import UUID
 
 from sqlalchemy import Connection, Engine, text
 
-from archiver.db.ids import uuid7
 from archiver.db.states import PackState
 from archiver.errors import UsageError
 from archiver.maintenance.found_mail import add_found
@@ -26,12 +25,14 @@ from archiver.maintenance.process_pool import MAX_PROCESSES, useful_processes, w
 from archiver.maintenance.rebuild_segment import OBJECT_KINDS, Arrival, RebuildOutcome, RebuildSegment, SegmentReader
 from archiver.maintenance.replay import Replay, Replayed, ReplayProgress
 from archiver.quantity import quantity
+from archiver.queue.jobs import ReindexJob
 from archiver.store.archive import Archive
 from archiver.store.backend import PackFile
 from archiver.store.errors import Damage
 from archiver.store.journal import Tombstones
 from archiver.store.listing import PackListing, list_pack
 from archiver.store.pack import PackLocation
+from archiver.sync import outbox
 from archiver.sync.ingest.archive_state import rise_above
 
 _SEGMENT = 1_000  # objects in a task
@@ -51,7 +52,6 @@ _DROP_PARTS = text("""
 _WITHOUT_MAILBOX = text("""
     SELECT count(*) FROM message_copies c WHERE c.deleted_at IS NULL
     AND NOT EXISTS (SELECT 1 FROM mailboxes m WHERE m.id = c.mailbox_id)""")
-_ANNOUNCE = text("INSERT INTO outbox (id, queue, job, payload) VALUES (:id, 'indexing', 'reindex', '{}'::jsonb)")
 
 
 Progress = Callable[[int, int], None]
@@ -117,7 +117,7 @@ class _Rebuild:
         if orphans := connection.execute(_WITHOUT_MAILBOX).scalar_one():
             self.result.damage.append(f"{quantity(orphans, 'copy')} of mailboxes that do not exist")
         rise_above(connection, self.journal.newest)
-        connection.execute(_ANNOUNCE, {"id": uuid7()})
+        outbox.announce(connection, ReindexJob())
         self.result.messages = connection.execute(text("SELECT count(*) FROM messages")).scalar_one()
 
     def _useful_processes(self) -> int:

@@ -15,6 +15,7 @@ from uuid import UUID
 
 import orjson
 
+from archiver.db.values import clean
 from archiver.extract.extraction import TextPage
 from archiver.extract.serving import Answer, Answers
 from archiver.mail.message import Message, read_texts
@@ -131,22 +132,14 @@ def _json(document: dict[str, Any]) -> bytes:
     try:
         return orjson.dumps(document)
     except TypeError:  # lone surrogates
-        return orjson.dumps(_clean(document))
-
-
-def _clean(value: Any) -> Any:
-    if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode()
-    if isinstance(value, dict):
-        return {key: _clean(item) for key, item in value.items()}
-    return [_clean(item) for item in value] if isinstance(value, list) else value
+        return orjson.dumps(clean(document))
 
 
 # for the web process
 
 
 def _open(header: dict[str, Any], pieces: list[bytes]) -> Answer:
-    return {"content": _clean(asdict(opened_mail.content_of(pieces[0], header["files_at"])))}, ()
+    return {"content": clean(asdict(opened_mail.content_of(pieces[0], header["files_at"])))}, ()
 
 
 def _frame(header: dict[str, Any], pieces: list[bytes]) -> Answer:
@@ -158,7 +151,7 @@ def _file(header: dict[str, Any], pieces: list[bytes]) -> Answer:
     file = opened_mail.file_of(pieces[0], header["number"])
     if file is None:
         return {"name": None}, ()
-    return {"name": _clean(file.name), "content_type": file.content_type, "sha256": file.sha256.hex()}, (file.data,)
+    return {"name": clean(file.name), "content_type": file.content_type, "sha256": file.sha256.hex()}, (file.data,)
 
 
 ANSWERS: Answers = {

@@ -15,9 +15,9 @@ from archiver.access import audit, users
 from archiver.access.principal import Principal, rights_of
 from archiver.access.scope import MailScope, scope_of
 from archiver.config import Settings
-from archiver.db.engine import json_text
 from archiver.db.ids import uuid7
 from archiver.db.states import ExportState
+from archiver.db.values import json_text
 from archiver.errors import ArchiverError, Conflict, NotAllowed, NotFound
 from archiver.reading.export import export
 from archiver.search.service import open_search

@@ -19,12 +19,13 @@ from sqlalchemy import Connection, Engine, text
 from archiver.access import audit
 from archiver.access.principal import LOCAL_OPERATOR, Principal
 from archiver.db import sql
-from archiver.db.ids import uuid7
 from archiver.errors import UsageError
+from archiver.queue.jobs import IndexEmailBatch
 from archiver.retention import tombstones
 from archiver.store.archive import Archive
 from archiver.store.errors import StoreUnavailable
 from archiver.store.journal import Tombstones
+from archiver.sync import outbox
 from archiver.sync.ingest import statements
 
 _log = structlog.get_logger(__name__)
@@ -72,8 +73,6 @@ _RAISE = text("""
     UPDATE messages SET index_version = index_version + 1
     FROM (SELECT id FROM messages WHERE id = ANY(:ids) ORDER BY id FOR NO KEY UPDATE) AS changed
     WHERE messages.id = changed.id""")
-_ANNOUNCE = text("""
-    INSERT INTO outbox (id, queue, job, payload) VALUES (:id, 'indexing', 'index-email-batch', CAST(:payload AS jsonb))""")
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,8 +159,7 @@ def drop_unused(connection: Connection, message_ids: list[UUID]) -> int:
         connection.execute(_DROP_MESSAGES, {"ids": dead_ids})
         _drop_attachments(connection, [bytes(item) for item in attachments])
         connection.execute(_DROP_OBJECTS, {"hashes": hashes})
-    payload = sql.rows({"deleted": [str(message_id) for message_id in sorted(dead_ids)]})
-    connection.execute(_ANNOUNCE, {"id": uuid7(), "payload": payload})
+    outbox.announce(connection, IndexEmailBatch(), more={"deleted": [str(message_id) for message_id in sorted(dead_ids)]})
     return len(dead)
 
 

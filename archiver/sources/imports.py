@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -21,6 +21,7 @@ from archiver.secrets import Keyring
 from archiver.sources import access as source_access
 from archiver.sources import rows as source_rows
 from archiver.sources import service as sources
+from archiver.sources import uploads
 from archiver.sources.kinds import kind_of, validate
 from archiver.sources.null_context import QuietContext
 from archiver.sources.rows import Source
@@ -198,11 +199,11 @@ def begin(
     *,
     import_id: UUID | None = None,
     upload_folder: str | None = None,
-    also: Callable[[Connection, UUID], None] | None = None,
+    upload_ids: Sequence[UUID] = (),
 ) -> Import:
     """Requests an import, which starts when its turn comes: imports into one mailbox run one at a time.
 
-    `also` receives the import's id and may add statements of the caller to the transaction.
+    `upload_ids`: the uploads that it reads. Raises Conflict if another import reads them, or has read them.
     """
     values = {**settings, "mailbox": mailbox, "paths": [str(path) for path in paths]}
     kept = _check_settings(keyring, values)
@@ -221,8 +222,8 @@ def begin(
             import_id=import_id,
             upload_folder=upload_folder,
         )
-        if also:
-            also(connection, made)
+        if upload_ids:
+            uploads.assign(connection, upload_ids, made)
         names = [path.name for path in paths] if upload_folder else [str(path) for path in paths]
         audit.record(connection, principal, "import.requested", "import", made, mailbox=mailbox, files=names)
         return load(connection, made)

@@ -14,9 +14,9 @@ from sqlalchemy.exc import IntegrityError
 from archiver.access import audit
 from archiver.access.principal import LOCAL_OPERATOR, Principal
 from archiver.config import interval_seconds
-from archiver.db.engine import json_text
 from archiver.db.ids import uuid7
 from archiver.db.states import RunOutcome, SourceStatus
+from archiver.db.values import json_text
 from archiver.errors import UsageError
 from archiver.queue.jobs import ContinuousSync, InitialImport, Job
 from archiver.secrets import Keyring

@@ -71,10 +71,4 @@ def archive_message(engine: Engine, ingest: Ingest, principal: Principal, mailbo
     with engine.connect() as connection:
         origin = load_origin(connection, mailbox_id)
     message = RawMessage(f"api:{sha256.hex()}", path=path, folder=_FOLDER)
-    ingest.store_batch(
-        origin,
-        Batch(messages=(message,)),
-        also=lambda connection, _: audit.record(
-            connection, principal, "message.handed_in", "mailbox", mailbox_id, sha256=sha256.hex()
-        ),
-    )
+    ingest.store_batch(origin, Batch(messages=(message,)), submitted_by=principal)

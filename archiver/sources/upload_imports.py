@@ -34,15 +34,6 @@ _BEGINNING_SECONDS = 3_600
 """A folder younger than this may belong to an import whose row is not committed yet."""
 _MOST_FILES = 200
 
-_TAKEN = text("""
-    SELECT i.id FROM uploads u JOIN imports i ON i.id = u.import_id
-    WHERE u.id = ANY(:ids) AND (i.outcome IS NULL OR i.outcome = 'success' OR i.discarded_at IS NOT NULL)""")
-
-# An earlier import of the same files no longer owns them.
-_SUPERSEDE = text("""
-    UPDATE imports i SET discarded_at = now() WHERE i.id = ANY(:ids)
-        AND NOT EXISTS (SELECT 1 FROM uploads u WHERE u.import_id = i.id)""")
-
 _OVER = text("""
     SELECT id, upload_folder FROM imports WHERE upload_folder IS NOT NULL AND upload_removed_at IS NULL
         AND (outcome = 'success' OR discarded_at IS NOT NULL) ORDER BY id""")
@@ -77,28 +68,15 @@ def _begin(
 ) -> Import:
     import_id = uuid7()
     place = uploads.folder(settings).absolute() / f"import-{import_id}"
-
-    def take(connection: Connection, made: UUID) -> None:
-        _take(connection, [upload.id for upload in found], made)
-
     try:
         paths = [_linked(settings, place / str(number), upload) for number, upload in enumerate(found)]
+        ids = [upload.id for upload in found]
         return imports.begin(
-            engine, keyring, paths, mailbox, {}, principal, import_id=import_id, upload_folder=place.name, also=take
+            engine, keyring, paths, mailbox, {}, principal, import_id=import_id, upload_folder=place.name, upload_ids=ids
         )
     except Conflict:
         shutil.rmtree(place, ignore_errors=True)  # only links; the uploads themselves stay
         raise
-
-
-def _take(connection: Connection, upload_ids: list[UUID], made: UUID) -> None:
-    """Assigns the uploads to this import. Raises Conflict if another one reads them, or has read them."""
-    locked = text("SELECT import_id FROM uploads WHERE id = ANY(:ids) ORDER BY id FOR UPDATE")
-    before = connection.execute(locked, {"ids": upload_ids}).scalars().all()
-    if len(before) < len(upload_ids) or connection.execute(_TAKEN, {"ids": upload_ids}).first():
-        raise Conflict("another import is already reading these files")
-    connection.execute(text("UPDATE uploads SET import_id = :id WHERE id = ANY(:ids)"), {"id": made, "ids": upload_ids})
-    connection.execute(_SUPERSEDE, {"ids": [one for one in before if one is not None]})
 
 
 def _under_way(connection: Connection, found: list[Upload], mailbox: str) -> Import | None:

@@ -7,7 +7,7 @@ import hashlib
 import hmac
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -21,6 +21,7 @@ from archiver.access import audit
 from archiver.access.principal import Principal
 from archiver.config import Settings
 from archiver.db.ids import uuid7
+from archiver.db.sql import query, run
 from archiver.db.states import UploadState
 from archiver.errors import Conflict, NotFound, UsageError
 from archiver.store.capacity import check_disk, explain_full_disk, reserve, upload_path
@@ -32,6 +33,16 @@ _PIECE_BYTES = 1 << 20
 _MOST_RECEIVING = 100
 """Open uploads per user, because each reserves disk space."""
 _COLUMNS = "id, name, size_bytes, sha256, state, import_id, created_at"
+
+_LOCK = f"SELECT {_COLUMNS} FROM uploads WHERE id = ANY(:ids) ORDER BY id FOR UPDATE"  # noqa: S608
+_IS_TAKEN = """
+    SELECT i.id FROM uploads u JOIN imports i ON i.id = u.import_id
+    WHERE u.id = ANY(:ids) AND (i.outcome IS NULL OR i.outcome = 'success' OR i.discarded_at IS NOT NULL)"""
+_ASSIGN = "UPDATE uploads SET import_id = :import_id WHERE id = ANY(:ids)"
+# An earlier import of the same files no longer owns them.
+_SUPERSEDE = """
+    UPDATE imports i SET discarded_at = now() WHERE i.id = ANY(:ids)
+        AND NOT EXISTS (SELECT 1 FROM uploads u WHERE u.import_id = i.id)"""
 
 
 class UploadTooLarge(UsageError):
@@ -215,3 +226,13 @@ def _idle_seconds(path: Path) -> float:
         return time.time() - path.stat().st_mtime
     except FileNotFoundError:
         return float("inf")
+
+
+def assign(connection: Connection, upload_ids: Sequence[UUID], import_id: UUID) -> None:
+    """Assigns the uploads to an import. Raises Conflict if another one reads them, or has read them."""
+    ids = list(upload_ids)
+    locked = query(connection, _LOCK, Upload, ids=ids)
+    if len(locked) < len(ids) or query(connection, _IS_TAKEN, UUID, ids=ids):
+        raise Conflict("another import is already reading these files")
+    run(connection, _ASSIGN, ids=ids, import_id=import_id)
+    run(connection, _SUPERSEDE, ids=[one.import_id for one in locked if one.import_id is not None])

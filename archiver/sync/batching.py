@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from archiver.db.engine import clean
+from archiver.db.values import clean
 from connectors.base import BATCH_BYTES, BATCH_MESSAGES, Batch, Json, RawMessage
 
 _SMALL_MESSAGES = BATCH_MESSAGES // 4

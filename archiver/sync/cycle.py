@@ -8,8 +8,8 @@ from uuid import UUID
 
 from sqlalchemy import Connection, text
 
-from archiver.db.engine import json_text
 from archiver.db.states import RunOutcome, SourceStatus
+from archiver.db.values import json_text
 from archiver.quantity import quantity
 from archiver.queue.jobs import ContinuousSync
 from archiver.sync import import_queue, listings, outbox, sessions

@@ -6,9 +6,9 @@ from uuid import UUID
 
 from sqlalchemy import Connection, text
 
-from archiver.db.engine import json_text
 from archiver.db.ids import uuid7
 from archiver.db.states import RunOutcome
+from archiver.db.values import json_text
 from archiver.queue.jobs import BadJob, ContinuousSync, InitialImport, JobEnvelope, ProcessMailbox
 from archiver.queue.queues import FailedJob
 from archiver.sync import cycle, import_queue, outbox, sessions

@@ -11,7 +11,9 @@ from uuid import UUID
 import psycopg
 from sqlalchemy import Connection, Result, text
 
-from archiver.db.engine import json_text
+from archiver.db.values import json_text
+from archiver.sync.ingest.provider_keys import FittedKeys, fit_key
+from connectors.base import Batch
 
 _FEW_KEYS = 10_000
 """Up to this many keys travel as a parameter; beyond that, a temporary table is faster and can be analysed."""
@@ -124,6 +126,14 @@ class _Listed:
             return self._connection.execute(text(statement.format(listed="listed_keys")), values)
         listed = "unnest(CAST(:keys AS text[])) AS listed_keys(key)"
         return self._connection.execute(text(statement.format(listed=listed)), {**values, "keys": self._keys})
+
+
+def record_batch(connection: Connection, mailbox_id: UUID, batch: Batch) -> None:
+    """What a batch says about the ledger, in the transaction that stores the batch."""
+    if batch.skipped:
+        record_skipped(connection, mailbox_id, [(fit_key(one.provider_key), one.folder, one.rule) for one in batch.skipped])
+    listings = [LedgerListing(one.folder, FittedKeys(one.provider_keys), one.is_continued) for one in batch.listings]
+    record_listings(connection, mailbox_id, listings)
 
 
 def record_listings(connection: Connection, mailbox_id: UUID, listings: Sequence[LedgerListing]) -> None:

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from sqlalchemy import Connection, text
 
-from archiver.db.engine import json_text
+from archiver.db.values import json_text
 from archiver.sync.mailboxes import Recorded
 
 _LAST = "last_listing"

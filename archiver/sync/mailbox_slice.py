@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -159,7 +158,7 @@ class MailboxSlice:
         if not batches:
             return
         fence, batch = Fence(self.held.session_id, self.held.number), join(batches)
-        self.resources.ingest.store_batch(self.origin, batch, fence, also=partial(self._record_ledger, batch))
+        self.resources.ingest.store_batch(self.origin, batch, fence)
         self.context.progress()
         for message in batch.messages:
             if message.path is not None:
@@ -173,14 +172,6 @@ class MailboxSlice:
         )
         if free < wanted:
             raise StoreUnavailable(f"only {free >> 20:,} MiB are free, less than DISK_MIN_FREE_BYTES ({wanted >> 20:,} MiB)")
-
-    def _record_ledger(self, batch: Batch, connection: Connection, _: object) -> None:
-        """The ledger's rows commit with the batch that they belong to."""
-        if batch.skipped:
-            lines = [(fit_key(item.provider_key), item.folder, item.rule) for item in batch.skipped]
-            ledger.record_skipped(connection, self.held.mailbox_id, lines)
-        listings = [ledger.LedgerListing(one.folder, FittedKeys(one.provider_keys), one.is_continued) for one in batch.listings]
-        ledger.record_listings(connection, self.held.mailbox_id, listings)
 
     def is_over(self) -> bool:
         """The slice has used its time and other jobs wait, or the process is stopping."""

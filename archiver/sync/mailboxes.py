@@ -8,8 +8,8 @@ from uuid import UUID
 
 from sqlalchemy import Connection, text
 
-from archiver.db.engine import clean, json_text
 from archiver.db.ids import uuid7
+from archiver.db.values import clean, json_text
 
 _KEYS = text("SELECT lower(a) FROM unnest(CAST(:addresses AS text[])) WITH ORDINALITY AS x(a, n) ORDER BY n")
 _KNOWN = text("""

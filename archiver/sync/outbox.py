@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection
 
-from archiver.db.engine import json_text
 from archiver.db.ids import uuid7
+from archiver.db.sql import Pipeline, query, rows, run
 from archiver.queue.jobs import Job, QueueName
 
 CHANNEL = "archiver_outbox"
 
-_ANNOUNCE = text(
-    "INSERT INTO outbox (id, queue, job, payload, priority, source_id, session_id, available_at)"
-    " VALUES (:id, :queue, :job, CAST(:payload AS jsonb), :priority, :source_id, :session_id, coalesce(:available_at, now()))"
-    " ON CONFLICT (id) DO NOTHING"
-)
-_NOTIFY = text("SELECT pg_notify(:channel, :queue)")
+# The notification is delivered when the transaction commits.
+_ANNOUNCE = """
+    WITH announced AS (
+        INSERT INTO outbox (id, queue, job, payload, priority, source_id, session_id, available_at)
+        SELECT id, queue, job, payload, priority, source_id, session_id, coalesce(available_at, now())
+        FROM json_to_recordset(:rows::json) AS x(id uuid, queue text, job text, payload jsonb, priority smallint,
+            source_id uuid, session_id uuid, available_at timestamptz)
+        ON CONFLICT (id) DO NOTHING)
+    SELECT pg_notify(:channel, :queue)"""
+_NOTIFY = "SELECT pg_notify(:channel, :queue)"
 
 
 def announce(
-    connection: Connection,
+    connection: Connection | Pipeline,
     job: Job,
     *,
     source_id: UUID | None = None,
@@ -31,33 +37,57 @@ def announce(
     available_at: datetime | None = None,
     caused_by: UUID | None = None,
     priority: int | None = None,
+    more: Mapping[str, Any] | None = None,
 ) -> UUID:
-    """Returns the row's id, which becomes the job's id. If a row with the given `row_id` exists, nothing changes."""
-    row_id = row_id or uuid7()
-    payload = {"data": job.data(), "cause": str(caused_by) if caused_by else None}
+    """Returns the row's id, which becomes the job's id. If a row with the given `row_id` exists, nothing changes.
+
+    `more` stays in the row, for what reads it there; the job does not carry it.
+    """
+    row = _row(job, source_id, session_id, caused_by)
+    row |= {"id": row_id or row["id"], "available_at": available_at, "priority": priority or job.priority}
+    row["payload"] |= more or {}
+    _insert(connection, [row])
+    announced: UUID = row["id"]
+    return announced
+
+
+def announce_all(
+    connection: Connection, jobs: Iterable[Job], *, source_id: UUID, session_id: UUID, caused_by: UUID | None
+) -> None:
+    """Jobs of one queue."""
+    _insert(connection, [_row(job, source_id, session_id, caused_by) for job in jobs])
+
+
+def _row(job: Job, source_id: UUID | None, session_id: UUID | None, caused_by: UUID | None) -> dict[str, Any]:
     (queue,) = job.queues
-    values = {
-        "id": row_id,
-        "queue": queue,
+    return {
+        "id": uuid7(),
+        "queue": str(queue),
         "job": job.name,
-        "payload": json_text(payload),
-        "priority": priority or job.priority,
+        "payload": {"data": job.data(), "cause": caused_by},
+        "priority": job.priority,
+        "source_id": source_id,
+        "session_id": session_id,
     }
-    values |= {"source_id": source_id, "session_id": session_id, "available_at": available_at}
-    connection.execute(_ANNOUNCE, values)
-    wake(connection, queue)
-    return row_id
+
+
+def _insert(connection: Connection | Pipeline, announced: list[dict[str, Any]]) -> None:
+    values = {"rows": rows(announced), "channel": CHANNEL, "queue": announced[0]["queue"]}
+    if isinstance(connection, Pipeline):
+        connection.send(_ANNOUNCE, **values)
+    else:
+        run(connection, _ANNOUNCE, **values)
 
 
 def wake(connection: Connection, queue: QueueName) -> None:
     """Notifies the relay; Postgres delivers it when the transaction commits."""
-    connection.execute(_NOTIFY, {"channel": CHANNEL, "queue": str(queue)})
+    run(connection, _NOTIFY, channel=CHANNEL, queue=str(queue))
 
 
 def settle(connection: Connection, row_id: UUID) -> bool:
     """Deletes the row in the transaction of its job's effect. False if it is gone: the effect is already committed."""
-    return connection.execute(text("DELETE FROM outbox WHERE id = :id"), {"id": row_id}).rowcount > 0
+    return bool(query(connection, "DELETE FROM outbox WHERE id = :id RETURNING id", UUID, id=row_id))
 
 
 def is_open(connection: Connection, row_id: UUID) -> bool:
-    return connection.execute(text("SELECT 1 FROM outbox WHERE id = :id"), {"id": row_id}).first() is not None
+    return bool(query(connection, "SELECT id FROM outbox WHERE id = :id", UUID, id=row_id))

@@ -13,10 +13,11 @@ from uuid import UUID
 
 from sqlalchemy import Connection, text
 
-from archiver.db.engine import json_text
 from archiver.db.ids import uuid7
+from archiver.db.sql import query
 from archiver.db.states import MailboxRunState, SessionState
-from archiver.queue.jobs import MAILBOX_PRIORITY, ProcessMailbox, QueueName, SyncCycleFinished
+from archiver.db.values import json_text
+from archiver.queue.jobs import ProcessMailbox, SyncCycleFinished
 from archiver.sync import listings, mailboxes, outbox
 from archiver.sync.listings import CycleListing
 from archiver.sync.mailboxes import ListedMailbox as ListedMailbox
@@ -89,15 +90,7 @@ _ADD_SESSION_MAILBOXES = text("""
               ON CONFLICT DO NOTHING RETURNING 1)
     SELECT (SELECT count(*) FROM added) AS added, (SELECT count(*) FROM due WHERE waits) AS waiting""")
 
-_ANNOUNCE_MAILBOXES = text("""
-    INSERT INTO outbox (id, queue, job, payload, priority, source_id, session_id)
-    SELECT r.row_id, 'ingestion', 'process-mailbox',
-        jsonb_build_object('cause', CAST(:cause AS text), 'data',
-            jsonb_build_object('session_id', CAST(:session AS text), 'mailbox_id', CAST(m.mailbox_id AS text))),
-        :priority, :source, :session
-    FROM (SELECT mailbox_id, row_number() OVER (ORDER BY mailbox_id) AS n
-          FROM sync_session_mailboxes WHERE session_id = :session) AS m
-    JOIN unnest(CAST(:row_ids AS uuid[])) WITH ORDINALITY AS r(row_id, n) ON r.n = m.n""")
+_SESSION_MAILBOXES = "SELECT mailbox_id FROM sync_session_mailboxes WHERE session_id = :session ORDER BY mailbox_id"
 
 
 def publish(
@@ -130,24 +123,15 @@ def publish(
         {"total": counted.added, "listing": json_text(asdict(listing)), "id": session.id},
     )
     if counted.added:
-        _announce_mailboxes(connection, session, counted.added, cause)
+        _announce_mailboxes(connection, session, cause)
     else:
         _announce_finish(connection, session.id, session.source_id)
     return int(counted.added)
 
 
-def _announce_mailboxes(connection: Connection, session: SyncSession, total: int, cause: UUID | None) -> None:
-    connection.execute(
-        _ANNOUNCE_MAILBOXES,
-        {
-            "session": session.id,
-            "source": session.source_id,
-            "cause": str(cause) if cause else None,
-            "row_ids": [uuid7() for _ in range(total)],
-            "priority": MAILBOX_PRIORITY,
-        },
-    )
-    outbox.wake(connection, QueueName.INGESTION)
+def _announce_mailboxes(connection: Connection, session: SyncSession, cause: UUID | None) -> None:
+    jobs = [ProcessMailbox(session.id, found) for found in query(connection, _SESSION_MAILBOXES, UUID, session=session.id)]
+    outbox.announce_all(connection, jobs, source_id=session.source_id, session_id=session.id, caused_by=cause)
 
 
 def _announce_finish(connection: Connection, session_id: UUID, source_id: UUID) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import orjson
 import pytest
 
-from archiver.db.engine import clean, json_bytes, json_text
+from archiver.db.values import clean, json_bytes, json_text
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from archiver.db.ids import message_uuid
 from archiver.store.content import MemoryContent, Spooled, sha256_of
 from archiver.store.encoder import Record
 from archiver.store.frames import FrameKind
-from archiver.store.journal import Change, Occurrence
+from archiver.store.journal import Change, Changes, Occurrence, OccurrenceBatch, Origin, Stamp
 from archiver.store.recipe import CutMessage, cut_message
 from archiver.sync.ingest.provider_keys import fit_key, version_key
 from connectors.base import Batch, ChangeKind, CopyChange, FailedMessage, RawMessage
@@ -235,3 +235,49 @@ def prepare(items: Iterable[Item]) -> list[PreparedMessage]:
     """Each message once, in order of arrival."""
     once = {item.sha256: item for item in reversed(list(items))}
     return [PreparedMessage(item, cut_message(item.raw)) for item in reversed(once.values())]
+
+
+@dataclass(frozen=True, slots=True)
+class KnownContent:
+    """What the archive has of a batch already."""
+
+    copies: Mapping[str, KnownCopy]
+    """By provider key."""
+    messages: set[bytes]
+    deleted: Mapping[bytes, str | None]
+    """What was deleted in this mailbox, with the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPlan:
+    """What storing a batch will do."""
+
+    copies: list[Item]
+    left_out: list[Item]
+    buried: list[Item]
+    """Of those left out, each that has no row yet, once."""
+    changes: list[Change]
+    prepared: list[PreparedMessage]
+    """The new messages of the copies, sorted by hash."""
+
+    @property
+    def hashes(self) -> set[bytes]:
+        """Of all messages and parts that may have to be written."""
+        return {one.item.sha256 for one in self.prepared}.union(*(one.part_hashes for one in self.prepared))
+
+    def journal(self, at: datetime, origin: Origin, run_id: UUID | None, stamp: Stamp) -> list[Record]:
+        found = []
+        occurrences = tuple(item.occurrence() for item in (*self.copies, *self.buried))
+        if occurrences:
+            found.append(OccurrenceBatch(at, origin, run_id, occurrences, stamp).record())
+        if self.changes:
+            found.append(Changes(at, origin, tuple(self.changes), stamp).record())
+        return found
+
+
+def plan_batch(batch: Batch, intake: Intake, known: KnownContent) -> BatchPlan:
+    copies, left_out = sort_items(intake.items, known.copies, known.deleted)
+    buried = {item.key: item for item in left_out if item.key not in known.copies}
+    changes = effective_changes(batch, intake.items, known.copies)
+    prepared = sorted(prepare(item for item in copies if item.sha256 not in known.messages), key=lambda one: one.item.sha256)
+    return BatchPlan(copies, left_out, list(buried.values()), changes, prepared)

@@ -15,6 +15,11 @@ from archiver.store.backend import SealedPack, Written
 from archiver.store.errors import StoreUnavailable
 from archiver.store.writer import pack_name
 
+ORIGIN = """
+    SELECT s.id AS source_id, s.kind AS source_kind, s.name AS source_name, m.id AS mailbox_id, m.address, m.display_name,
+        m.provider_id
+    FROM mailboxes m JOIN ingestion_sources s ON s.id = m.source_id WHERE m.id = :mailbox_id"""
+
 FENCE = """
     SELECT 1 FROM sync_session_mailboxes
     WHERE session_id = :session_id AND mailbox_id = :mailbox_id AND slice = :slice AND state = 'running'
@@ -22,6 +27,9 @@ FENCE = """
 
 # In place of a foreign key: keeps the mailbox from being deleted until this batch is committed.
 HOLD_MAILBOX = "SELECT 1 FROM mailboxes WHERE id = :mailbox_id FOR KEY SHARE"
+
+# Taken once the locks are held, so that a transaction that waits for them gets a later number.
+NEXT_STAMP = "SELECT generation, nextval('journal_numbers') AS number FROM archive_state"
 
 # One probe of the unique index per key, even while the planner has no statistics about the table.
 FIND_COPIES = """
@@ -161,26 +169,16 @@ ADD_DEAD_LETTERS = """
 
 DROP_DEAD_LETTERS = """
     DELETE FROM dead_letters WHERE kind = 'message' AND mailbox_id = :mailbox_id
-        AND provider_key = ANY(ARRAY(SELECT json_array_elements_text(:keys::json)))"""
+        AND provider_key = ANY(ARRAY(SELECT json_array_elements_text(:rows::json)))"""
 
 MERGE_STATE = """
     UPDATE mailboxes SET sync_state = (sync_state || :patch::jsonb) - :dropped::text[] WHERE id = :mailbox_id"""
-
-ADD_OUTBOX = """
-    INSERT INTO outbox (id, queue, job, payload, source_id, session_id)
-    VALUES (:id, 'indexing', 'index-email-batch', '{}'::jsonb, :source_id, :session_id)"""
-
-NOTIFY_OUTBOX = "SELECT pg_notify('archiver_outbox', 'indexing')"
 
 COUNT = """
     UPDATE sync_session_mailboxes SET seen = seen + :seen, archived = archived + :archived,
         duplicates = duplicates + :duplicates, skipped = skipped + :skipped,
         deleted_here = deleted_here + :deleted_here, failed = failed + :failed, bytes = bytes + :bytes
     WHERE session_id = :session_id AND mailbox_id = :mailbox_id"""
-
-HEARTBEAT = """
-    UPDATE sync_sessions SET last_activity_at = now()
-    WHERE id = :session_id AND last_activity_at < now() - interval '15 seconds'"""
 
 KNOWN = """
     SELECT c.provider_key FROM unnest(:keys::text[]) AS k(key), LATERAL (

@@ -22,27 +22,20 @@ from archiver.store.encoder import Record
 from archiver.store.frames import FrameKind
 from archiver.store.journal import Stamp
 from archiver.sync.ingest.archive_state import last_stamp
-from archiver.sync.ingest.store_batch import BatchResult
 from connectors.base import Batch, ChangeKind, CopyChange, RawMessage
 from tests.integration.store.conftest import SECOND, World
 from tests.integration.store.test_care import fill, id_of, messages_of, read_all
+from tests.support.failing_commit import failing_commit
 from tests.support.store_world import mail
 
 NOW = timedelta(0)
 
 
-class Aborted(Exception):
-    pass
-
-
-def abort(connection: object, result: BatchResult) -> None:
-    raise Aborted
-
-
 def store_and_abort(world: World, batch: Batch) -> None:
     """The bytes are on disk, the transaction is rolled back."""
-    with pytest.raises(Aborted):
-        world.open().store_batch(world.origin(), batch, also=abort)
+    ingest = world.open()
+    with failing_commit(world.engine):
+        ingest.store_batch(world.origin(), batch)
     world.archive.close()
 
 
@@ -151,8 +144,8 @@ def test_a_pack_that_has_a_message_twice_is_taken_in(world: World, new_world: Ca
 def test_a_batch_that_was_rolled_back_and_passed_by_others_is_taken_in(world: World) -> None:
     """By those of the same writer: another one would begin a pack of its own."""
     ingest = world.open()
-    with pytest.raises(Aborted):
-        ingest.store_batch(world.origin(), Batch(messages_of(1, 5)), also=abort)
+    with failing_commit(world.engine):
+        ingest.store_batch(world.origin(), Batch(messages_of(1, 5)))
     ingest.store_batch(world.origin(), Batch(messages_of(2)))
     (pack_id,) = world.archive.backend.packs()
     assert adopt(world.engine, world.archive, rest_seconds=0).is_empty, "later batches have passed it"

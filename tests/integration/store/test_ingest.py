@@ -12,13 +12,15 @@ from threading import Thread
 import pytest
 from sqlalchemy import event, text
 
+from archiver.access.principal import LOCAL_OPERATOR
 from archiver.db.tables import message_uuid, uuid7
 from archiver.errors import UsageError
 from archiver.store.errors import StoreUnavailable
 from archiver.sync.ingest.provider_keys import fit_key
 from archiver.sync.ingest.store_batch import BatchResult, Fence, TakenOver
-from connectors.base import Batch, ChangeKind, CopyChange, FailedMessage, RawMessage, Skipped
+from connectors.base import Batch, ChangeKind, CopyChange, FailedMessage, FolderListing, RawMessage, Skipped
 from tests.integration.store.conftest import MAILBOX, SECOND, SOURCE, World
+from tests.support.failing_commit import failing_commit
 from tests.support.store_world import Failing, mail
 
 
@@ -219,11 +221,10 @@ def test_the_fence_lets_only_the_current_slice_in(world: World) -> None:
     (row,) = world.rows("SELECT * FROM sync_session_mailboxes")
     assert (row.seen, row.archived, row.duplicates, row.skipped, row.failed) == (4, 2, 0, 1, 1)
     assert row.bytes == len(mail(1)) + len(mail(2))
-    assert world.value("SELECT now() - last_activity_at < interval '1 minute' FROM sync_sessions")
     assert world.value("SELECT first_run_id FROM messages LIMIT 1") == fence.session_id
     before = world.content()
     for stale in (Fence(fence.session_id, 2), Fence(uuid7(), 3)):
-        with pytest.raises(TakenOver, match="in other hands"):
+        with pytest.raises(TakenOver, match="another worker has taken over"):
             ingest.store_batch(world.origin(), batch_of(mail(5), start=5, state={"a": 1}), stale)
     assert world.content() == before
 
@@ -237,14 +238,17 @@ def test_a_batch_for_a_mailbox_that_is_gone_changes_nothing(world: World) -> Non
     assert not list(world.folder.glob("*.pack")), "it is known before anything is written"
 
 
-def test_statements_of_the_caller_share_the_transaction(world: World) -> None:
-    def fails(connection: object, result: BatchResult) -> None:
-        assert result.archived == 1
-        raise RuntimeError("the caller's statement")
-
-    with pytest.raises(RuntimeError):
-        world.open().store_batch(world.origin(), batch_of(mail(1)), also=fails)
-    assert world.rows("SELECT 1 FROM messages") == []
+def test_ledger_and_audit_entry_share_the_transaction(world: World) -> None:
+    listing = FolderListing("INBOX", ["k0", "k1"])
+    batch = replace(batch_of(mail(1)), skipped=(Skipped("k9", "too large", "INBOX"),), listings=(listing,))
+    ingest = world.open()
+    with failing_commit(world.engine):
+        ingest.store_batch(world.origin(), batch, submitted_by=LOCAL_OPERATOR)
+    for table in ("messages", "skipped_messages", "folder_listings", "audit_log", "outbox"):
+        assert world.value(f"SELECT count(*) FROM {table}") == 0, table
+    ingest.store_batch(world.origin(), batch, submitted_by=LOCAL_OPERATOR)
+    for table in ("messages", "skipped_messages", "folder_listings", "audit_log", "outbox"):
+        assert world.value(f"SELECT count(*) FROM {table}") == 1, table
 
 
 def test_dates_of_the_server_are_kept(world: World) -> None:

@@ -25,6 +25,7 @@ from connectors.base import Batch, RawMessage
 from tests.integration.store.conftest import SECOND, World
 from tests.integration.store.test_backup import compact_all, url_of
 from tests.integration.store.test_care import NOW, fill, id_of, messages_of, read_all
+from tests.support.failing_commit import failing_commit
 
 
 class Killed(BaseException):
@@ -145,16 +146,12 @@ def open_archive(world: World) -> object:
     return world.archive
 
 
-def abort(*_: object) -> None:
-    raise LookupError("rolled back")
-
-
 def test_a_batch_that_was_rolled_back_is_taken_in_at_the_start(world: World) -> None:
     """Its bytes were on disk. That is no rollback of the database."""
     ingest = world.open()
     ingest.store_batch(world.origin(), Batch(messages_of(1)))
-    with pytest.raises(LookupError):
-        ingest.store_batch(world.origin(), Batch(messages_of(2)), also=abort)
+    with failing_commit(world.engine):
+        ingest.store_batch(world.origin(), Batch(messages_of(2)))
     world.archive.close()
     world.open()
     assert not verify(world.engine, world.archive).is_healthy
@@ -170,8 +167,8 @@ def test_frames_that_the_database_does_not_know_are_not_passed_over_by_a_new_wri
     """They would be inside what the database takes for known."""
     ingest = world.open()
     ingest.store_batch(world.origin(), Batch(messages_of(1)))
-    with pytest.raises(LookupError):
-        ingest.store_batch(world.origin(), Batch(messages_of(2)), also=abort)
+    with failing_commit(world.engine):
+        ingest.store_batch(world.origin(), Batch(messages_of(2)))
     world.archive.close()
     (path,) = world.folder.iterdir()
     size = path.stat().st_size
@@ -187,8 +184,8 @@ def passed_over(world: World) -> None:
     """A batch that was rolled back, and another one behind it in the same pack."""
     ingest = world.open()
     ingest.store_batch(world.origin(), Batch(messages_of(1)))
-    with pytest.raises(LookupError):
-        ingest.store_batch(world.origin(), Batch(messages_of(2)), also=abort)
+    with failing_commit(world.engine):
+        ingest.store_batch(world.origin(), Batch(messages_of(2)))
     ingest.store_batch(world.origin(), Batch(messages_of(3)))
     assert len(list(world.folder.iterdir())) == 1
 
@@ -314,8 +311,8 @@ def test_a_deletion_that_was_never_confirmed_is_confirmed_by_a_backup(world: Wor
 def test_the_bytes_under_one_key_are_those_of_the_batch_that_counted(world: World) -> None:
     """A rolled back batch is taken in as another version; what was committed is not displaced."""
     ingest = world.open()
-    with pytest.raises(LookupError):
-        ingest.store_batch(world.origin(), Batch((RawMessage("key", b"Subject: rolled back\r\n\r\nx"),)), also=abort)
+    with failing_commit(world.engine):
+        ingest.store_batch(world.origin(), Batch((RawMessage("key", b"Subject: rolled back\r\n\r\nx"),)))
     ingest.store_batch(world.origin(), Batch((RawMessage("key", b"Subject: committed\r\n\r\nx"),)))
     compact_all(world)
     (row,) = world.rows("SELECT message_id FROM message_copies WHERE provider_key = 'key'")
