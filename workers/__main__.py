@@ -18,7 +18,7 @@ from archiver.evidence.anchors import Anchors
 from archiver.indexing.pipeline import index_work
 from archiver.logs import get_logger, set_up_logs
 from archiver.maintenance.catch_up import catch_up
-from archiver.queue.jobs import QueueName, ReconcileIndex, ScheduleContinuousSync
+from archiver.queue.jobs import AdvanceWorkflow, QueueName, ReconcileIndex, ScheduleContinuousSync
 from archiver.secrets import credentials_keyring
 from archiver.store.open import open_archive
 from archiver.supervisor.ready import notify_ready
@@ -28,7 +28,7 @@ from archiver.sync.relay import Relay
 from workers.anchoring import Anchoring
 from workers.context import WorkerContext, is_outage
 from workers.pausing import Pausing, was_resumed
-from workers.processors import PROCESSORS
+from workers.processors import PROCESSORS, advance_workflow
 from workers.runtime import PAUSED, WorkerProcess
 from workers.watcher import PushWatcher
 
@@ -99,7 +99,8 @@ def _run(settings: Settings, queue: QueueName, alive_file: Path | None) -> int:
         _index=index,
     )
     schedules = {ScheduleContinuousSync(): settings.sync_frequency, ReconcileIndex(): settings.reconcile_frequency}
-    relay = Relay(engine, database_url, redis_url, concurrency, settings.queue_max_depth, schedules)
+    settlers = {AdvanceWorkflow.name: advance_workflow.give_up}
+    relay = Relay(engine, database_url, redis_url, concurrency, settings.queue_max_depth, schedules, settlers)
     anchoring: threading.Thread | None = None
     if queue is QueueName.INGESTION:
         PushWatcher(work, database_url).start()

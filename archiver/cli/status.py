@@ -70,15 +70,18 @@ def _archive_figures(settings: Settings, ok: set[str]) -> dict[str, Any]:
     from archiver.db.pause import find_pause
     from archiver.maintenance.status import count_rows
     from archiver.sources import runs
+    from archiver.workflows import service as workflows
 
     if "postgres" not in ok or settings.database_url is None:
-        return {"archive": None, "running": [], "pause": None}
+        return {"archive": None, "running": [], "workflows": [], "pause": None}
     engine = make_engine(settings.database_url.get_secret_value(), "status", pool_size=1)
     try:
         with engine.connect() as connection:
             running = [asdict(session) for session in runs.running(connection)]
+            workflow_runs = [asdict(run) for run in workflows.running(connection)]
             pause = find_pause(connection)
-        return {"archive": asdict(count_rows(engine)), "running": running, "pause": asdict(pause) if pause else None}
+        figures = {"archive": asdict(count_rows(engine)), "running": running, "workflows": workflow_runs}
+        return {**figures, "pause": asdict(pause) if pause else None}
     except DBAPIError as error:
         raise ArchiverError("the database schema does not match this version: run `archiver migrate`") from error
     finally:
@@ -115,6 +118,8 @@ def _page(found: dict[str, Any]) -> Group:
         lines.append(_pause_line(found["pause"]))
     if found["running"]:
         lines += ["", _running_table(found["running"])]
+    if found["workflows"]:
+        lines += ["", _workflow_table(found["workflows"])]
     return Group(*lines)
 
 
@@ -142,6 +147,16 @@ def _running_table(running: list[dict[str, Any]]) -> Table:
             f"{session['failed']:,}",
             f"{left:,.0f} s" if left is not None else "",
         )
+    return table
+
+
+def _workflow_table(found: list[dict[str, Any]]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in ("workflow", "owner", "state", "step", ""):
+        table.add_column(heading)
+    for run in found:
+        bar = ProgressBar(total=run["total"] or 1, completed=min(run["done"], run["total"] or 1), width=24)
+        table.add_row(run["workflow"], run["owner_name"], str(run["state"]), run["step"] or "", bar)
     return table
 
 

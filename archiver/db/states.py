@@ -115,3 +115,27 @@ class ExportState(StrEnum):
     RUNNING = "running"
     DONE = "done"
     FAILED = "failed"
+
+
+class WorkflowState(StrEnum):
+    """queued → running → done, or → rolling_back → failed or cancelled."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    ROLLING_BACK = "rolling_back"
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class StepState(StrEnum):
+    """waiting → running → done, waiting (again) or failed; what was begun → undoing → undone or undo_failed."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+    UNDOING = "undoing"
+    UNDONE = "undone"
+    UNDO_FAILED = "undo_failed"

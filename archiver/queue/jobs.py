@@ -192,6 +192,17 @@ class ReconcileIndex(Job):
     timeout_seconds = 3600.0
 
 
+@dataclass(frozen=True, slots=True)
+class AdvanceWorkflow(Job):
+    """Runs the steps of a workflow's run that are ready; its steps have their own attempts and timeouts."""
+
+    name = "advance-workflow"
+    priority = MAILBOX_PRIORITY
+    timeout_seconds = 6 * 3600.0
+
+    run_id: UUID
+
+
 JOBS: dict[str, type[Job]] = {
     kind.name: kind
     for kind in (
@@ -205,6 +216,7 @@ JOBS: dict[str, type[Job]] = {
         ReindexJob,
         RethreadJob,
         ReconcileIndex,
+        AdvanceWorkflow,
     )
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from uuid import UUID
 
 from sqlalchemy import Connection, text
@@ -9,7 +10,7 @@ from sqlalchemy import Connection, text
 from archiver.db.ids import uuid7
 from archiver.db.states import RunOutcome
 from archiver.db.values import json_text
-from archiver.queue.jobs import BadJob, ContinuousSync, InitialImport, JobEnvelope, ProcessMailbox
+from archiver.queue.jobs import BadJob, ContinuousSync, InitialImport, Job, JobEnvelope, ProcessMailbox
 from archiver.queue.queues import FailedJob
 from archiver.sync import cycle, import_queue, outbox, sessions
 
@@ -20,7 +21,11 @@ _KEEP = text("""
         attempts = dead_letters.attempts + excluded.attempts, last_failed_at = now(), discarded_at = NULL""")
 
 
-def settle_failed(connection: Connection, failed: FailedJob) -> None:
+Settler = Callable[[Connection, Job, UUID, str], None]
+"""(connection, job, outbox row, reason): records a job of another room that was given up."""
+
+
+def settle_failed(connection: Connection, failed: FailedJob, settlers: Mapping[str, Settler] | None = None) -> None:
     """Idempotent: a job that is already settled changes nothing."""
     try:
         envelope: JobEnvelope | None = JobEnvelope.decode(failed.name, failed.data)
@@ -31,7 +36,9 @@ def settle_failed(connection: Connection, failed: FailedJob) -> None:
     if row_id is not None and not outbox.is_open(connection, row_id):
         return  # its effect is already committed; a later job may own the mailbox or session that it names
     source_id = None
-    if isinstance(job, ProcessMailbox):
+    if job is not None and row_id is not None and (settler := (settlers or {}).get(job.name)):
+        settler(connection, job, row_id, failed.reason)
+    elif isinstance(job, ProcessMailbox):
         _fail_mailbox(connection, job, failed.reason)
     else:
         if isinstance(job, ContinuousSync | InitialImport):

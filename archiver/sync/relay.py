@@ -22,9 +22,9 @@ from sqlalchemy.exc import DBAPIError
 
 from archiver.db.engine import is_away
 from archiver.logs import get_logger
-from archiver.queue.jobs import JOBS, MAILBOX_PRIORITY, BadJob, Job, JobEnvelope, ProcessMailbox, QueueName
+from archiver.queue.jobs import JOBS, MAILBOX_PRIORITY, AdvanceWorkflow, BadJob, Job, JobEnvelope, ProcessMailbox, QueueName
 from archiver.queue.queues import FailedJob, JobQueues
-from archiver.sync.failures import settle_failed
+from archiver.sync.failures import Settler, settle_failed
 from archiver.sync.outbox import CHANNEL
 
 _PER_SOURCE = 50
@@ -73,7 +73,8 @@ _PICK = text("""
 
 # A delayed mailbox takes no slot from those that could run now.
 _UNDER_WAY = text(
-    "SELECT count(*) FILTER (WHERE job = 'process-mailbox' AND available_at <= now()) AS mailboxes, count(*) AS all_jobs"
+    "SELECT count(*) FILTER (WHERE job = 'process-mailbox' AND available_at <= now()) AS mailboxes, count(*) AS all_jobs,"
+    " count(*) FILTER (WHERE job = 'advance-workflow') AS workflows"
     " FROM outbox WHERE queue = :queue AND sent_at > '-infinity'"
 )
 
@@ -98,11 +99,14 @@ class PickedJobs:
     session_mailboxes: int | None
 
 
-def choose(rows: Iterable[PickedJobs], *, mailbox_room: int, room: int, slots: int) -> list[PickedJobs]:
+def choose(
+    rows: Iterable[PickedJobs], *, mailbox_room: int, room: int, slots: int, workflow_room: int = _PER_ROUND
+) -> list[PickedJobs]:
     """Pure. Control jobs pass every limit; mailboxes go round robin over the sources, those with the fewest in progress first.
 
     More jobs are sent than there are slots, so that no slot is ever idle. What a source sends beyond its share of the slots is
-    its stock, which waits behind the mailboxes of every other source. Small sources have more shares.
+    its stock, which waits behind the mailboxes of every other source. Small sources have more shares. Workflows get at most
+    half of the slots, so that syncs go on beside them.
     """
     control: list[PickedJobs] = []
     mailboxes: list[tuple[int, PickedJobs]] = []
@@ -113,6 +117,10 @@ def choose(rows: Iterable[PickedJobs], *, mailbox_room: int, room: int, slots: i
             turn = turns.get(row.source_id, row.under_way)
             turns[row.source_id] = turn + 1
             mailboxes.append((turn, row))
+        elif row.job == AdvanceWorkflow.name:
+            if workflow_room > 0:
+                rest.append(row)
+            workflow_room -= 1
         else:
             (control if row.priority <= 1 else rest).append(row)
     fair = [row for _, row in sorted(mailboxes, key=lambda item: (item[0], item[1].id))]
@@ -144,6 +152,8 @@ class Relay:
     queue_max_depth: int
     schedules: Mapping[Job, str] = field(default_factory=dict)
     """Jobs that run on a schedule."""
+    settlers: Mapping[str, Settler] = field(default_factory=dict)
+    """How jobs of rooms above this one are recorded when they are given up, by job name."""
     resend_seconds: float = 60.0
     _failed: asyncio.Event = field(default_factory=asyncio.Event)
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
@@ -237,7 +247,13 @@ class Relay:
             "nameless": _PER_SOURCE,
         }
         rows = [PickedJobs(*row) for row in connection.execute(_PICK, values)]
-        return choose(rows, mailbox_room=mailbox_room, room=self.queue_max_depth - under_way.all_jobs, slots=slots)
+        return choose(
+            rows,
+            mailbox_room=mailbox_room,
+            room=self.queue_max_depth - under_way.all_jobs,
+            slots=slots,
+            workflow_room=max(1, slots // 2) - under_way.workflows,
+        )
 
     async def _maintain(self) -> None:
         """Every minute, sends the jobs and schedules that Redis no longer knows again."""
@@ -279,7 +295,7 @@ class Relay:
     def _settle(self, failed: FailedJob) -> bool:
         try:
             with self.engine.begin() as connection:
-                settle_failed(connection, failed)
+                settle_failed(connection, failed, self.settlers)
         except Exception as error:
             if is_away(error):
                 raise

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from archiver.queue.jobs import (
+    AdvanceWorkflow,
     ContinuousSync,
     IndexEmailBatch,
     InitialImport,
@@ -16,6 +17,7 @@ from archiver.queue.jobs import (
     SyncCycleFinished,
 )
 from workers.processors import (
+    advance_workflow,
     continuous_sync,
     index_email_batch,
     ping,
@@ -41,4 +43,5 @@ PROCESSORS: dict[str, Processor] = {
     ReindexJob.name: reindex.process,
     RethreadJob.name: rethread.process,
     ReconcileIndex.name: reconcile_index.process,
+    AdvanceWorkflow.name: advance_workflow.process,
 }

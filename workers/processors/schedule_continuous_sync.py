@@ -6,6 +6,7 @@ from archiver.logs import get_logger
 from archiver.queue.jobs import JobEnvelope, ScheduleContinuousSync, SyncCycleFinished
 from archiver.sources import upload_imports
 from archiver.sync import import_queue, outbox, scheduler
+from archiver.workflows import service as workflows
 from workers.context import WorkerContext
 
 log = get_logger("schedule-continuous-sync")
@@ -19,6 +20,7 @@ def process(_: ScheduleContinuousSync, work: WorkerContext, __: JobEnvelope) -> 
         with work.engine.begin() as connection:
             started = scheduler.start_due(connection)
             import_queue.start_orphaned(connection)
+            workflows.maintain(connection)
     upload_imports.tidy(work.engine, work.settings)
     if started or stale:
         log.info("tick", started=len(started), stale=stale)

@@ -34,6 +34,7 @@ from archiver.db.tables.sync import (
     SyncSessionTable,
 )
 from archiver.db.tables.workers import WorkerPauseTable, WorkerProcessTable
+from archiver.db.tables.workflows import WorkflowRunTable, WorkflowStepTable
 
 __all__ = [
     "ApiKeyTable",
@@ -73,6 +74,8 @@ __all__ = [
     "UserTable",
     "WorkerPauseTable",
     "WorkerProcessTable",
+    "WorkflowRunTable",
+    "WorkflowStepTable",
     "message_uuid",
     "uuid7",
 ]

@@ -15,6 +15,7 @@ from archiver.http.pages.base import Form, Posted, View, Viewed, parse_id, redir
 from archiver.maintenance import status
 from archiver.maintenance.health import check_parts
 from archiver.sources import dead_letters, runs
+from archiver.workflows import service as workflows
 
 router = APIRouter(include_in_schema=False)
 
@@ -36,6 +37,7 @@ def activity_page(view: CanView, discarded: bool = False) -> Response:
         sessions = [(one, runs.mailboxes(connection, one.session_id, 20)) for one in runs.running(connection)]
         scope = scope_of(connection, view.principal)
         pause = find_pause(connection)
+        recent = workflows.recent(connection)
         letters = dead_letters.listed(connection, None, discarded=discarded, limit=_LETTERS, scope=scope)
     url = context.settings.redis_url
     values: dict[str, Any] = {
@@ -43,6 +45,7 @@ def activity_page(view: CanView, discarded: bool = False) -> Response:
         "pause": pause,
         "sessions": sessions,
         "letters": letters,
+        "workflows": recent,
         "discarded": discarded,
         "counts": status.count_rows(context.engine),
         "queues": status.count_jobs(url.get_secret_value()) if url else {},

@@ -77,7 +77,7 @@ class Ingest:
     """One per process; thread-safe."""
 
     def __init__(self, engine: Engine, archive: Archive) -> None:
-        self._engine, self._archive = engine, archive
+        self._engine, self.archive = engine, archive
 
     def store_batch(
         self, origin: Origin, batch: Batch, fence: Fence | None = None, *, submitted_by: Principal | None = None
@@ -91,7 +91,7 @@ class Ingest:
         with ExitStack() as opened:
             intake = read_batch(batch, opened)
             with self._engine.begin() as connection:
-                result = _Transaction(connection, self._archive, origin, batch, fence).run(intake)
+                result = _Transaction(connection, self.archive, origin, batch, fence).run(intake)
                 if submitted_by:
                     _record_submission(connection, submitted_by, origin.mailbox_id, intake)
         ids = {"source": str(origin.source_id), "mailbox": str(origin.mailbox_id)}

@@ -1,0 +1,7 @@
+"""The workflows that workers run, by name."""
+
+from __future__ import annotations
+
+from archiver.workflows.definition import Registry, registry
+
+WORKFLOWS: Registry = registry()
