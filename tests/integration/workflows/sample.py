@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -81,6 +82,8 @@ class SampleWorld:
     engine: Engine
     workflow: Workflow = SAMPLE
     resources: WorkflowResources = field(init=False)
+    _busy: set[UUID] = field(default_factory=set)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
         self.resources = resources(self.engine, self.workflow)
@@ -110,10 +113,15 @@ class SampleWorld:
             return [(row[0], UUID(row[1])) for row in connection.execute(statement)]
 
     def finish(self) -> None:
-        """Until no doorbell is left, one after another."""
+        """Until no doorbell is left. As in BullMQ, only one worker has a doorbell's job at a time."""
         while doorbells := self.doorbells():
             for doorbell, run_id in doorbells:
-                advance(self.resources, run_id, doorbell, lambda: False, lambda _: False)
+                with self._lock:
+                    is_mine = doorbell not in self._busy
+                    self._busy.add(doorbell)
+                if is_mine:
+                    advance(self.resources, run_id, doorbell, lambda: False, lambda _: False)
+                    self._busy.discard(doorbell)
 
 
 def resources(engine: Engine, *workflows: Workflow) -> WorkflowResources:
