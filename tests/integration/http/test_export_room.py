@@ -38,7 +38,7 @@ def settings(world: ImportWorld, **more: str) -> Settings:
 def request(world: ImportWorld, who: Principal, given: Settings, kind: str) -> str:
     with world.engine.begin() as connection:
         made = export_jobs.request(connection, given, who, {"everything": True}, kind)
-    export_jobs.run_open(world.engine, world.work.ingest._archive, given)
+    export_jobs.run_open(world.engine, world.work.ingest.archive, given)
     return str(world.one("SELECT state || coalesce(': ' || error, '') FROM exports WHERE id = :i", i=made.id))
 
 
@@ -54,11 +54,11 @@ def test_exports_have_a_quota_and_expire(world: ImportWorld, who: Principal, kin
     with pytest.raises(export_jobs.TooManyExports, match="remove some"):
         request(world, who, small, kind)
     world.act("UPDATE exports SET expires_at = now() - interval '1 second'")
-    export_jobs.run_open(world.engine, world.work.ingest._archive, small)
+    export_jobs.run_open(world.engine, world.work.ingest.archive, small)
     assert list(folder.iterdir()) == [], "they expire"
     assert request(world, who, small, kind) == "done"
     world.act("DELETE FROM users")
-    export_jobs.run_open(world.engine, world.work.ingest._archive, small)
+    export_jobs.run_open(world.engine, world.work.ingest.archive, small)
     assert list(folder.iterdir()) == [], "and go with their owner"
 
 
@@ -71,13 +71,13 @@ def test_an_export_stops_before_the_disk_is_full(world: ImportWorld, who: Princi
     left = export_jobs.path_of(full, made).with_name(f".{made.id}.zip.12345")
     left.parent.mkdir()
     left.write_bytes(b"of a process that died")
-    export_jobs.run_open(world.engine, world.work.ingest._archive, full)
+    export_jobs.run_open(world.engine, world.work.ingest.archive, full)
     assert world.one("SELECT error FROM exports") == "the disk is nearly full, and nothing more is written: free some space"
     assert list(left.parent.iterdir()) == []
 
 
 def test_the_command_guards_the_disk_of_the_archive_and_no_other(world: ImportWorld) -> None:
-    full, archive = settings(world, DISK_MIN_FREE_BYTES="900T"), world.work.ingest._archive
+    full, archive = settings(world, DISK_MIN_FREE_BYTES="900T"), world.work.ingest.archive
     here, elsewhere = world.place / "all.zip", Path("/dev/shm") / f"{world.admin.user_id}.zip"
     with pytest.raises(NoRoom):
         export(world.engine, archive, here, "zip", spend=disk_check(full, here))
