@@ -59,7 +59,7 @@ class StepRow:
 
 
 @dataclass(frozen=True, slots=True)
-class RunProgress:
+class WorkflowProgress:
     """A run as people see it."""
 
     id: UUID

@@ -17,7 +17,7 @@ from archiver.workflows import statements as sql
 from archiver.workflows.advance import start_local
 from archiver.workflows.definition import TooManyRuns, Workflow, encode
 from archiver.workflows.planning import ring
-from archiver.workflows.rows import RunProgress, RunRow, StepRow
+from archiver.workflows.rows import RunRow, StepRow, WorkflowProgress
 
 _KEPT_RUNS = 1_000
 """Finished runs of one workflow."""
@@ -80,24 +80,24 @@ def steps(connection: Connection, run_id: UUID) -> list[StepRow]:
     return sql.load_steps(connection, run_id)
 
 
-def progress(connection: Connection, run_id: UUID) -> RunProgress:
+def progress(connection: Connection, run_id: UUID) -> WorkflowProgress:
     found = sql.progress(connection, "r.id = :id", {"id": run_id}, 1)
     if not found:
         raise NotFound(f"there is no workflow run {run_id}")
     return found[0]
 
 
-def recent(connection: Connection, limit: int = 20) -> list[RunProgress]:
+def recent(connection: Connection, limit: int = 20) -> list[WorkflowProgress]:
     """Open runs, then the ones that ended last, of all owners."""
     return sql.progress(connection, "true", {}, limit)
 
 
-def running(connection: Connection, limit: int = 20) -> list[RunProgress]:
+def running(connection: Connection, limit: int = 20) -> list[WorkflowProgress]:
     return sql.progress(connection, "r.state IN ('queued', 'running', 'rolling_back')", {}, limit)
 
 
 def wait(
-    engine: Engine, run_id: UUID, timeout_seconds: float, on_progress: Callable[[RunProgress], None] = lambda _: None
+    engine: Engine, run_id: UUID, timeout_seconds: float, on_progress: Callable[[WorkflowProgress], None] = lambda _: None
 ) -> RunRow:
     """Until the run has ended. Reads the state itself, so an end before the call is not missed, nor one at the deadline."""
     deadline = time.monotonic() + timeout_seconds

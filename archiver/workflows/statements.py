@@ -11,7 +11,7 @@ from sqlalchemy import Connection, text
 
 from archiver.db.states import StepState, WorkflowState
 from archiver.db.values import json_text
-from archiver.workflows.rows import RunProgress, RunRow, StepRow
+from archiver.workflows.rows import RunRow, StepRow, WorkflowProgress
 
 if TYPE_CHECKING:
     from archiver.workflows.step_run import StepClaim
@@ -209,9 +209,9 @@ def cancel(connection: Connection, run_id: UUID) -> bool:
     return connection.execute(_CANCEL, {"run_id": run_id}).first() is not None
 
 
-def progress(connection: Connection, which: str, values: dict[str, Any], limit: int) -> list[RunProgress]:
+def progress(connection: Connection, which: str, values: dict[str, Any], limit: int) -> list[WorkflowProgress]:
     rows = connection.execute(text(_PROGRESS.format(which=which)), {**values, "limit": limit})
-    return [RunProgress(**{**row._asdict(), "state": WorkflowState(row.state)}) for row in rows]
+    return [WorkflowProgress(**{**row._asdict(), "state": WorkflowState(row.state)}) for row in rows]
 
 
 def orphans(connection: Connection) -> list[UUID]:
