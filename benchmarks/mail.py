@@ -23,9 +23,9 @@ from resiliparse.extract.html2text import extract_plain_text
 from archiver.extract.extractor import Extractor
 from archiver.mail.canonical import canonical_sha256
 from archiver.mail.defects import Defects
-from archiver.mail.headers import read_headers
-from archiver.mail.html_text import html_to_text
+from archiver.mail.header.headers import read_headers
 from archiver.mail.message import SIDE_BY_SIDE, read_message, read_messages
+from archiver.mail.text.html_text import html_to_text
 
 ROUNDS = 5
 _COLLECT_AFTER = 20_000

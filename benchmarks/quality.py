@@ -37,7 +37,7 @@ import kreuzberg
 
 from archiver.config import Settings
 from archiver.extract.extractor import Extractor
-from archiver.mail.headers import read_headers
+from archiver.mail.header.headers import read_headers
 from archiver.mail.message import read_message
 from archiver.mail.thread_groups import group_messages
 from archiver.mail.threads import Correspondents, normalise_subject, thread_keys

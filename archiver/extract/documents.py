@@ -19,10 +19,10 @@ from archiver.extract.old_slides import read_old_slides
 from archiver.extract.old_word import read_old_word
 from archiver.extract.slides import read_powerpoint
 from archiver.mail import charsets
-from archiver.mail.calendar import read_calendar
 from archiver.mail.defects import Defects
-from archiver.mail.html_text import html_to_text
-from archiver.mail.rtf import rtf_to_text
+from archiver.mail.formats.calendar import read_calendar
+from archiver.mail.formats.rtf import rtf_to_text
+from archiver.mail.text.html_text import html_to_text
 
 Reader = Callable[[bytes], Iterator[TextPage]]
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from archiver.mail import limits
-from archiver.mail.tnef import is_tnef
+from archiver.mail.formats.tnef import is_tnef
 from archiver.parsing import marks as mail_marks
 from archiver.parsing.readers import MailGroup, ReadMail
 from archiver.store.archive import Archive

@@ -1,7 +1,7 @@
 """Recomputes the dates by which mail is sorted, by the rules of today.
 
 Done while an index is filled: each message is at hand then, and the new index gets the new dates. Rules change with releases
-(archiver/mail/dates.py); a date in Postgres is what they said when the message was archived.
+(archiver/mail/header/dates.py); a date in Postgres is what they said when the message was archived.
 """
 
 from __future__ import annotations

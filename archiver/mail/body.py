@@ -5,23 +5,23 @@ import re
 from dataclasses import dataclass, field
 
 from archiver.mail import charsets, limits
-from archiver.mail.alternatives import combine
 from archiver.mail.attachments import Attachment, attachment_of, wrapped_file
 from archiver.mail.budget import DecodeBudget
-from archiver.mail.calendar import Event, read_calendar
 from archiver.mail.defects import Defects
-from archiver.mail.embedded import take_files
-from archiver.mail.fields import Block
-from archiver.mail.flowed import unflow
-from archiver.mail.headers import Headers, headers_of
-from archiver.mail.html_text import Html
-from archiver.mail.marks import Mark, MarkedText, MarkSpan
+from archiver.mail.formats.calendar import Event, read_calendar
+from archiver.mail.formats.embedded import take_files
+from archiver.mail.formats.pgp import ENCRYPTED_TEXT, SIGNED_TEXT, unwrap_signed
+from archiver.mail.formats.reports import Delivery, read_report
+from archiver.mail.formats.smime import SmimeKind, smime_kind
+from archiver.mail.formats.tnef import is_tnef, read_tnef
+from archiver.mail.header.fields import Block
+from archiver.mail.header.headers import Headers, headers_of
 from archiver.mail.parts import MimePart
-from archiver.mail.pgp import ENCRYPTED_TEXT, SIGNED_TEXT, unwrap_signed
-from archiver.mail.quotes import mark_quotes
-from archiver.mail.reports import Delivery, read_report
-from archiver.mail.smime import SmimeKind, smime_kind
-from archiver.mail.tnef import is_tnef, read_tnef
+from archiver.mail.text.alternatives import combine
+from archiver.mail.text.flowed import unflow
+from archiver.mail.text.html_text import Html
+from archiver.mail.text.marks import Mark, MarkedText, MarkSpan
+from archiver.mail.text.quotes import mark_quotes
 
 _BODY_TYPES = frozenset(
     {"text/plain", "text/html", "text/enriched", "text/richtext", "text/calendar", "text/x-amp-html", "text"}

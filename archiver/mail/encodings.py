@@ -4,7 +4,7 @@ import binascii
 import re
 
 from archiver.mail.defects import Defects
-from archiver.mail.embedded import uudecode, ydecode
+from archiver.mail.formats.embedded import uudecode, ydecode
 
 _NOT_BASE64 = re.compile(rb"[^A-Za-z0-9+/]+")
 _PADDING = re.compile(rb"=[=\s]*")

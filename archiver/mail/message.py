@@ -8,17 +8,17 @@ from archiver.mail import limits
 from archiver.mail.attachments import Attachment
 from archiver.mail.body import BodyCollector
 from archiver.mail.budget import DecodeBudget
-from archiver.mail.calendar import Event
 from archiver.mail.defects import Defects
-from archiver.mail.fields import Block, Field, split_block
 from archiver.mail.flags import Flags, header_flags
-from archiver.mail.headers import Headers, headers_of
-from archiver.mail.html_text import read_html
-from archiver.mail.marks import MarkedText, MarkSpan, unmarked
+from archiver.mail.formats.calendar import Event
+from archiver.mail.formats.reports import Delivery
+from archiver.mail.header.fields import Block, Field, split_block
+from archiver.mail.header.headers import Headers, headers_of
+from archiver.mail.header.words import unstructured
 from archiver.mail.parts import scan_parts
-from archiver.mail.reports import Delivery
+from archiver.mail.text.html_text import read_html
+from archiver.mail.text.marks import MarkedText, MarkSpan, unmarked
 from archiver.mail.threads import is_reply_subject
-from archiver.mail.words import unstructured
 
 PARSER_VERSION = 3  # rises when the same bytes give other values
 SIDE_BY_SIDE = 100  # messages that are best read together: fewer are slower, more are not faster

@@ -11,10 +11,10 @@ from archiver.mail import limits
 from archiver.mail.budget import DecodeBudget
 from archiver.mail.defects import Defects
 from archiver.mail.encodings import decode_transfer
-from archiver.mail.fields import Block, Field, split_block
-from archiver.mail.parameters import NOTHING, Parametrised, parse_parameters
-from archiver.mail.smime import smime_content
-from archiver.mail.words import field_bytes
+from archiver.mail.formats.smime import smime_content
+from archiver.mail.header.fields import Block, Field, split_block
+from archiver.mail.header.parameters import NOTHING, Parametrised, parse_parameters
+from archiver.mail.header.words import field_bytes
 
 _GUESSED_BOUNDARY = re.compile(rb"(?:\A|\n)--([^\s-][^\r\n]{0,200}?)[ \t]*\r?\n(?:Content-|\r?\n)", re.IGNORECASE)
 _NESTED = frozenset({"message/rfc822", "message/global", "message/news"})

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from archiver.mail.addresses import Address
-from archiver.mail.dates import choose_date, sort_date
-from archiver.mail.headers import Headers, read_headers
+from archiver.mail.header.addresses import Address
+from archiver.mail.header.dates import choose_date, sort_date
+from archiver.mail.header.headers import Headers, read_headers
 from archiver.mail.threads import normalise_subject
 
 Summary = dict[str, Any]

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 
-from archiver.mail.addresses import Address
-from archiver.mail.headers import Headers
+from archiver.mail.header.addresses import Address
+from archiver.mail.header.headers import Headers
 
 FALLBACK_DAYS = 30
 FALLBACK_WINDOW = timedelta(days=FALLBACK_DAYS)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import base64
 from dataclasses import dataclass
 
-from archiver.mail.marks import Mark
 from archiver.mail.message import Message, read_message
-from archiver.mail.safe_html import safe_html
+from archiver.mail.text.marks import Mark
+from archiver.mail.text.safe_html import safe_html
 
 _TEXT_CHARS = 1_000_000
 _EMBEDDED_BYTES = 24 << 20

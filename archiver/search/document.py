@@ -35,8 +35,8 @@ from archiver.search.words import words
 
 if TYPE_CHECKING:  # a search reads the settings of the index, and no mail: the parser takes long to load
     from archiver.extract.extraction import TextPage
-    from archiver.mail.marks import MarkSpan
     from archiver.mail.message import Message
+    from archiver.mail.text.marks import MarkSpan
 
 INDEX: Final = "messages"  # the index that is searched
 DOCUMENT_VERSION: Final = 3  # incremented when the same inputs produce a different document

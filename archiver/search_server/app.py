@@ -23,7 +23,7 @@ from archiver.search_server.payload import BODY_LIMIT, too_large, unpack
 from archiver.search_server.request import Call, ServerResponse
 from archiver.search_server.routes.table import ENDPOINTS, Endpoint
 from archiver.search_server.service import Service
-from archiver.search_server.writer import as_api_error
+from archiver.search_server.tasks.writer import as_api_error
 
 log = logging.getLogger("archiver.search")
 SEARCH_THREADS = 4

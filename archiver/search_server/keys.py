@@ -16,7 +16,7 @@ import orjson
 
 from archiver.search_server import timestamps
 from archiver.search_server.errors import ApiError
-from archiver.search_server.settings import kind
+from archiver.search_server.index.settings import kind
 from archiver.search_server.state import ServerState
 
 _AREAS = {

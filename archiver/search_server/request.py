@@ -12,7 +12,7 @@ from archiver.search_server.errors import ApiError
 from archiver.search_server.keys import INVALID, Permit
 from archiver.search_server.payload import format_of
 from archiver.search_server.service import Service
-from archiver.search_server.tasks import summary
+from archiver.search_server.tasks.task_queue import summary
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from archiver.search_server.catalog import Catalog
+from archiver.search_server.index.catalog import Catalog
 from archiver.search_server.keys import KeyRing
-from archiver.search_server.processing import Processor
 from archiver.search_server.state import ServerState
-from archiver.search_server.tasks import TaskQueue
-from archiver.search_server.writer import Writer
+from archiver.search_server.tasks.processing import Processor
+from archiver.search_server.tasks.task_queue import TaskQueue
+from archiver.search_server.tasks.writer import Writer
 
 COUNTING_THREADS = 4
 

@@ -18,9 +18,9 @@ from archiver.extract.reading import extract_file
 from archiver.mail import limits
 from archiver.mail.attachments import Attachment
 from archiver.mail.canonical import Canonical, canonical_sha256
-from archiver.mail.headers import Headers, read_headers
+from archiver.mail.header.headers import Headers, read_headers
 from archiver.mail.message import Message, read_message, read_texts
-from archiver.mail.safe_html import safe_html
+from archiver.mail.text.safe_html import safe_html
 from archiver.mail.threads import thread_keys
 from archiver.search.document import FileText, Inputs, Participant, build_document
 from archiver.store.content import MemoryContent

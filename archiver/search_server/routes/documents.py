@@ -7,15 +7,15 @@ from typing import Any
 import orjson
 from tantivy import DocAddress, Order, Query
 
-from archiver.search_server.engine import Snapshot
 from archiver.search_server.errors import ApiError, document_not_found, not_played
-from archiver.search_server.filters import compile_filter
-from archiver.search_server.formatting import select
-from archiver.search_server.ordering import by_keys, parse_sort
+from archiver.search_server.index.engine import Snapshot
+from archiver.search_server.index.settings import kind
 from archiver.search_server.payload import format_of, read_documents
+from archiver.search_server.query.filters import compile_filter
+from archiver.search_server.query.formatting import select
+from archiver.search_server.query.ordering import by_keys, parse_sort
 from archiver.search_server.request import Call, ServerResponse, count_of
 from archiver.search_server.routes.indexes import check_uid
-from archiver.search_server.settings import kind
 
 _ADD_PARAMETERS = ("primaryKey", "csvDelimiter", "customMetadata", "skipCreation")
 

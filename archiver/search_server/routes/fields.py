@@ -6,11 +6,11 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from archiver.search_server.catalog import CatalogEntry
 from archiver.search_server.errors import ApiError
-from archiver.search_server.plan import covered
+from archiver.search_server.index.catalog import CatalogEntry
+from archiver.search_server.index.plan import covered
+from archiver.search_server.index.settings import custom_rule, kind
 from archiver.search_server.request import Call, ServerResponse, count_of
-from archiver.search_server.settings import custom_rule, kind
 
 _ABILITIES = ("displayed", "searchable", "sortable", "distinct", "rankingRule", "filterable")
 _BODY = ("offset", "limit", "filter")

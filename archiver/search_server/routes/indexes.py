@@ -6,8 +6,8 @@ import re
 from typing import Any
 
 from archiver.search_server.errors import ApiError
+from archiver.search_server.index.settings import kind
 from archiver.search_server.request import Call, ServerResponse, paged
-from archiver.search_server.settings import kind
 
 _UID = re.compile(r"[a-zA-Z0-9_-]{1,400}")
 

@@ -6,13 +6,13 @@ import time
 from typing import Any
 
 from archiver.search_server.errors import ApiError, not_played
-from archiver.search_server.facets import search_values
-from archiver.search_server.federation import check_federation, federated, inside, parse_queries
-from archiver.search_server.filters import available
+from archiver.search_server.index.settings import kind
+from archiver.search_server.query.facets import search_values
+from archiver.search_server.query.federation import check_federation, federated, inside, parse_queries
+from archiver.search_server.query.filters import available
+from archiver.search_server.query.search_request import SearchRequest, parse_body, parse_query_string
+from archiver.search_server.query.searching import PreparedSearch, prepare, run
 from archiver.search_server.request import Call, ServerResponse
-from archiver.search_server.search_request import SearchRequest, parse_body, parse_query_string
-from archiver.search_server.searching import PreparedSearch, prepare, run
-from archiver.search_server.settings import kind
 
 _FACET_EXTRA = ("facetName", "facetQuery", "exhaustiveFacetCount")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from archiver.search_server.index.settings import SUB_ROUTES, check_change
 from archiver.search_server.request import Call, ServerResponse
 from archiver.search_server.routes.indexes import check_uid
-from archiver.search_server.settings import SUB_ROUTES, check_change
 
 Handler = Callable[[Call], ServerResponse]
 _HIDDEN = ("foreignKeys",)  # shown by its own route only

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from archiver.search_server.catalog import CatalogEntry
 from archiver.search_server.errors import ApiError, not_played
 from archiver.search_server.human_size import human
+from archiver.search_server.index.catalog import CatalogEntry
 from archiver.search_server.request import Call, ServerResponse, paged
 
 VERSION = "1.50.0"

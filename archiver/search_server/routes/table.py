@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from archiver.search_server.index.settings import SUB_ROUTES
 from archiver.search_server.request import Call, ServerResponse
 from archiver.search_server.routes import documents, fields, indexes, searches, settings, system, tasks
-from archiver.search_server.settings import SUB_ROUTES
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from archiver.search_server import timestamps
 from archiver.search_server.errors import ApiError
 from archiver.search_server.request import Call, ServerResponse
 from archiver.search_server.state import Row
-from archiver.search_server.task_filter import batch_page, page, parse_filter
-from archiver.search_server.tasks import COLUMNS, shown
+from archiver.search_server.tasks.task_filter import batch_page, page, parse_filter
+from archiver.search_server.tasks.task_queue import COLUMNS, shown
 
 
 def list_tasks(call: Call) -> ServerResponse:

@@ -350,7 +350,7 @@ def test_a_slow_search_is_cut_off_and_does_not_hold_up_others(start: Callable[..
     # every ranked search of "slowly" takes long here; what is cut off answers from the cheaper form
     slow = """
 import time
-from archiver.search_server import searching
+from archiver.search_server.query import searching
 real = searching.find
 def find(prepared, *window):
     if prepared.request.q == "slowly" and not prepared.degraded:

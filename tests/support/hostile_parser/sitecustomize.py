@@ -12,7 +12,7 @@ import sys
 from types import ModuleType
 
 _PATCHED = {
-    "archiver.mail.fields": "split_block",
+    "archiver.mail.header.fields": "split_block",
 }
 
 

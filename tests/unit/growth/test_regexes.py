@@ -17,9 +17,9 @@ PATTERNS = all_patterns()
 
 # Put together at run time: an example of each, as it looks when it is.
 MADE = {
-    "archiver.mail.html_text._tags": Found("", re.compile(r"<(/?)(?:div|DIV)\b"), "search"),
-    "archiver.search_server.matching._pieces": Found("", re.compile("arc|hive|res"), "search"),
-    "archiver.search_server.text._apply": Found("", re.compile(re.escape("C++"), re.IGNORECASE), "search"),
+    "archiver.mail.text.html_text._tags": Found("", re.compile(r"<(/?)(?:div|DIV)\b"), "search"),
+    "archiver.search_server.query.matching._pieces": Found("", re.compile("arc|hive|res"), "search"),
+    "archiver.search_server.index.text._apply": Found("", re.compile(re.escape("C++"), re.IGNORECASE), "search"),
     "connectors.selection._compiled": Found("", fits_pattern("[Gmail]/*a*b*?c*"), "fullmatch"),
 }
 

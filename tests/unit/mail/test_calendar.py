@@ -2,7 +2,7 @@
 
 import pytest
 
-from archiver.mail.calendar import read_calendar
+from archiver.mail.formats.calendar import read_calendar
 
 
 def invitation(line: str) -> str:

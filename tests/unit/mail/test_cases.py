@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from archiver.mail.marks import Mark
 from archiver.mail.message import Message, read_message
+from archiver.mail.text.marks import Mark
 
 CASES = sorted((Path(__file__).parents[2] / "corpus").glob("*.json"))
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from archiver.mail.dates import DatedBy, ParsedDateOrigin, choose_date, parse_date, sort_date
+from archiver.mail.header.dates import DatedBy, ParsedDateOrigin, choose_date, parse_date, sort_date
 
 SPELLINGS = {
     "Mon, 2 Mar 2020 10:11:12 +0100": "2020-03-02 09:11:12",

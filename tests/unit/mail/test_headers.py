@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from archiver.mail import limits
-from archiver.mail.addresses import Address
-from archiver.mail.headers import read_headers
+from archiver.mail.header.addresses import Address
+from archiver.mail.header.headers import read_headers
 
 PLAIN = b"""From: =?utf-8?q?J=C3=BCrgen?= <j@example.org>
 To: "Doe, Jane" <jane@example.org>, bob@example.org

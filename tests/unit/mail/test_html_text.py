@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from archiver.mail.defects import Defects
-from archiver.mail.html_text import html_to_text
-from archiver.mail.marks import Mark
-from archiver.mail.tag_soup import soup_to_text
+from archiver.mail.text.html_text import html_to_text
+from archiver.mail.text.marks import Mark
+from archiver.mail.text.tag_soup import soup_to_text
 
 
 def text(html: str) -> str:

@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from archiver.mail import limits
-from archiver.mail.marks import unmarked
 from archiver.mail.message import read_message, read_messages, read_texts
+from archiver.mail.text.marks import unmarked
 
 MAIL_FOLDERS = ("torture", "real", "bounces", "mbox", "stores", "reply-bodies", "msg", "attachments")
 SECONDS = 0.5

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from archiver.mail.defects import Defects
-from archiver.mail.fields import split_block
-from archiver.mail.headers import headers_of, read_headers
+from archiver.mail.header.fields import split_block
+from archiver.mail.header.headers import headers_of, read_headers
 from archiver.store.content import MemoryContent
 from archiver.sync.ingest.rows import Mail, describe, describe_all, header_bytes
 

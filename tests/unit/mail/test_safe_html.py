@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from archiver.mail.safe_html import safe_html
+from archiver.mail.text.safe_html import safe_html
 
 GONE = {
     "script": "<p>x</p><script>alert(1)</script>",

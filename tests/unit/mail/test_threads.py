@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from archiver.mail.headers import read_headers
+from archiver.mail.header.headers import read_headers
 from archiver.mail.threads import ThreadKeys, normalise_subject, thread_keys
 
 SUBJECTS = {

@@ -6,8 +6,8 @@ import pytest
 
 from archiver.mail.budget import DecodeBudget
 from archiver.mail.defects import Defects
-from archiver.mail.rtf_compression import decompress_rtf
-from archiver.mail.tnef import Tnef, read_tnef
+from archiver.mail.formats.rtf_compression import decompress_rtf
+from archiver.mail.formats.tnef import Tnef, read_tnef
 from tests.unit.growth.steps import count_lines
 
 # The example of MS-OXRTFCP, section 3.1

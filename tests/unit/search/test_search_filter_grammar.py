@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from archiver.search_server.filter_grammar import (
+from archiver.search_server.query.filter_grammar import (
     MAX_DEPTH,
     AllOf,
     Among,

@@ -14,21 +14,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from archiver.errors import InUse
-from archiver.search_server import engine as engine_module
-from archiver.search_server.catalog import Catalog
-from archiver.search_server.document_fields import Attributes
-from archiver.search_server.engine import Engine
 from archiver.search_server.errors import ApiError
 from archiver.search_server.human_size import human
+from archiver.search_server.index import engine as engine_module
+from archiver.search_server.index.catalog import Catalog
+from archiver.search_server.index.document_fields import Attributes
+from archiver.search_server.index.engine import Engine
+from archiver.search_server.index.plan import FieldPlan
+from archiver.search_server.index.settings import DEFAULTS, apply_change, check_change, full_settings
 from archiver.search_server.keys import KeyRing, Permit
 from archiver.search_server.lock import folder_lock
 from archiver.search_server.payload import read_documents, unpack
-from archiver.search_server.plan import FieldPlan
-from archiver.search_server.processing import Processor
-from archiver.search_server.ranking import SCORED_UNITS, Scale
-from archiver.search_server.settings import DEFAULTS, apply_change, check_change, full_settings
+from archiver.search_server.query.ranking import SCORED_UNITS, Scale
 from archiver.search_server.state import ServerState
-from archiver.search_server.tasks import Finish, TaskQueue
+from archiver.search_server.tasks.processing import Processor
+from archiver.search_server.tasks.task_queue import Finish, TaskQueue
 
 
 def code_of(call: Any, *arguments: Any) -> str:
@@ -201,10 +201,10 @@ def test_all_threads_help_when_much_is_waiting_and_nothing_is_lost(tmp_path: Pat
 _EIGHT_COMMITS = """
 import os, sys
 from pathlib import Path
-from archiver.search_server.engine import Engine
-from archiver.search_server.plan import FieldPlan
-from archiver.search_server.document_fields import Attributes
-from archiver.search_server.settings import full_settings
+from archiver.search_server.index.engine import Engine
+from archiver.search_server.index.plan import FieldPlan
+from archiver.search_server.index.document_fields import Attributes
+from archiver.search_server.index.settings import full_settings
 
 engine = Engine.create(Path(sys.argv[1]), FieldPlan.of(full_settings({})), Attributes([], set(), []))
 for turn in range(8):

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from archiver.search.words import WORD, count_words, fold, fold_any, words
-from archiver.search_server.formatting import crop_window, select
-from archiver.search_server.matching import Match, Matcher, distance
-from archiver.search_server.query_terms import ParsedQuery, Unit, parse_query
-from archiver.search_server.settings import full_settings
-from archiver.search_server.text import Segmenter, fold_value, folded_text
+from archiver.search_server.index.settings import full_settings
+from archiver.search_server.index.text import Segmenter, fold_value, folded_text
+from archiver.search_server.query.formatting import crop_window, select
+from archiver.search_server.query.matching import Match, Matcher, distance
+from archiver.search_server.query.query_terms import ParsedQuery, Unit, parse_query
 
 PLAIN = Segmenter()
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from archiver.search_server.search_request import _sort_list
+from archiver.search_server.query.search_request import _sort_list
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""Formats inside messages: TNEF, RTF, S/MIME, PGP, calendars, delivery reports, uuencode."""

@@ -1,0 +1,1 @@
+"""The text of a message: from plain text or HTML to what is searched and shown."""

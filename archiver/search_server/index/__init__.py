@@ -1,0 +1,1 @@
+"""The indexes: their settings, their documents, and the Tantivy index of each."""

@@ -1,0 +1,1 @@
+"""Searches: from a request to matching documents, ranked, sorted, counted and formatted."""

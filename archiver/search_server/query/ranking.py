@@ -1,0 +1,310 @@
+"""The ranked query: Meilisearch's ranking rules as one number that Tantivy adds up.
+
+Each rule is a digit of a number in mixed radix, the first rule the most significant; a document's score is the sum of constant
+scores of the clauses that it matches. The number stays below 2^24, so that 32-bit floats hold it exactly, and it can be taken
+apart again: for sorting between two rules, and for the details of a score.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import reduce
+
+from tantivy import Occur, Query
+
+from archiver.search_server.index.engine import Snapshot
+from archiver.search_server.query.query_terms import ParsedQuery, Unit
+
+SCORED_UNITS = 10
+ATTRIBUTE_STEPS = 7
+PROXIMITY_STEPS = 2
+PROXIMITY_SLOP = 4
+PROXIMITY_PAIRS = 6
+# words that so many documents have are not ranked by how near they stand; up to the smaller number also at some distance
+NEAR_DOCUMENTS = 20_000
+SLOPPY_DOCUMENTS = 4_000
+PROXIMITY_ATTRIBUTES = 12
+PREFIX_ATTRIBUTES = 8
+# a word that so many documents have as it was typed is not looked for with typos: they would add noise and cost
+ENOUGH_FOR_NO_TYPO = 200
+ENOUGH_FOR_ONE_TYPO = 20
+_SAME_AS = {"attributeRank": "attribute"}
+_SCORED = ("words", "typo", "proximity", "attribute", "exactness")
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """The digits of a score: how much one step of each rule is worth, and how many steps it has."""
+
+    weights: dict[str, int]
+    steps: dict[str, int]
+
+    @classmethod
+    def of(cls, rules: Sequence[str], units: int) -> Scale:
+        n = max(1, min(units, SCORED_UNITS))
+        steps = {
+            "words": n,
+            "typo": 2 * n,
+            "proximity": PROXIMITY_STEPS * min(n - 1, PROXIMITY_PAIRS),
+            "attribute": ATTRIBUTE_STEPS * n,
+            "exactness": n,
+        }
+        order = [rule for rule in dict.fromkeys(_SAME_AS.get(rule, rule) for rule in rules) if rule in _SCORED]
+        weights = dict.fromkeys(_SCORED, 0)
+        weight = 1
+        for rule in reversed(order):
+            weights[rule] = weight
+            weight *= steps[rule] + 1
+        return cls(weights, {rule: steps[rule] for rule in order})
+
+    @property
+    def top(self) -> int:
+        return sum(self.weights[rule] * count for rule, count in self.steps.items())
+
+    def digit(self, score: float, rule: str) -> int:
+        return round(score) // self.weights[rule] % (self.steps[rule] + 1)
+
+    def before(self, rule_place: Sequence[str]) -> int:
+        """The divisor that leaves of a score only the rules that stand before the given rest of the rules."""
+        rest = {_SAME_AS.get(rule, rule) for rule in rule_place} & set(self.steps)
+        return reduce(lambda product, rule: product * (self.steps[rule] + 1), rest, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class RankedQuery:
+    """`scored` for ranking; `matching` for the same documents without ranking, which is cheaper."""
+
+    scored: Query
+    matching: Query
+    scale: Scale
+    parsed: ParsedQuery
+
+
+@dataclass(frozen=True, slots=True)
+class Ranker:
+    """Builds queries for one snapshot and one set of attributes, best first.
+
+    `restricted` says that these are not all searchable attributes; then words are looked up attribute by attribute.
+
+    `narrowing` are the filters of the search. How often a word occurs is counted among what they leave over, and nothing else
+    of the index has a say in what is found and in which order: whoever may see a part of it learns nothing about the rest.
+    """
+
+    snapshot: Snapshot
+    attributes: tuple[str, ...]
+    restricted: bool
+    no_typos_on: frozenset[str]
+    rules: tuple[str, ...]
+    degraded: bool = False
+    narrowing: tuple[Query, ...] = ()
+    _counts: dict[tuple[str, str], int] = field(default_factory=dict)
+    _frequencies: dict[Unit, int] = field(default_factory=dict)
+
+    def build(self, parsed: ParsedQuery, strategy: str) -> RankedQuery:
+        units = list(dict.fromkeys(replace(unit, typos=self._typos(unit)) for unit in parsed.units))
+        if strategy == "frequency":
+            units.sort(key=lambda unit: (not unit.quoted, self._frequency(unit, at_least=0)))
+        scale = Scale.of(self.rules, len(units))
+        fixed = [unit for unit in units if unit.quoted or strategy == "all"]
+        loose = [unit for unit in units if unit not in fixed] if len(fixed) < len(units) else []
+        scored = self._structure(fixed, loose, lambda unit, place: self._scored(unit, place, units, scale))
+        needed = loose[:1] if not fixed else []
+        is_alone = len(fixed) + len(needed) == 1
+        matching = self._structure(fixed, needed, lambda unit, _: self._matching(unit, is_alone=is_alone))
+        negatives = [self._matching(unit) for unit in parsed.negatives]
+        return RankedQuery(
+            _without(scored, negatives), _without(matching, negatives), scale, replace(parsed, units=tuple(units))
+        )
+
+    def _structure(self, fixed: list[Unit], loose: list[Unit], clause: Callable[[Unit, int], Query]) -> Query:
+        """All of `fixed`, and of `loose` the first, better the second with it, and so on."""
+        chain: Query | None = None
+        for place in range(len(loose) - 1, -1, -1):
+            level = [(Occur.Must, clause(loose[place], len(fixed) + place))]
+            if chain is not None:
+                level.append((Occur.Should, chain))
+            chain = Query.boolean_query(level)
+        parts = [(Occur.Must, clause(unit, place)) for place, unit in enumerate(fixed)]
+        if chain is not None:
+            parts.append((Occur.Should if fixed else Occur.Must, chain))
+        return Query.boolean_query(parts) if parts else Query.all_query()
+
+    # one unit
+
+    def _scored(self, unit: Unit, place: int, units: list[Unit], scale: Scale) -> Query:
+        if place >= SCORED_UNITS:
+            return Query.const_score_query(self._matching(unit), 0.0)
+        weights = scale.weights
+        best = weights["words"] + 2 * weights["typo"]
+        options = [Query.const_score_query(self._exact(unit), float(best + weights["exactness"]))]
+        if unit.prefix:
+            options.append(Query.const_score_query(self._prefixed(unit), float(best)))
+        for typos in range(1, unit.typos + 1):
+            score = weights["words"] + (2 - typos) * weights["typo"]
+            options.append(Query.const_score_query(self._misspelt(unit, typos), float(score)))
+        clauses = [(Occur.Must, Query.disjunction_max_query(options) if len(options) > 1 else options[0])]
+        if not self.degraded:
+            clauses.extend((Occur.Should, query) for query in self._places(unit, units, scale))
+        return Query.boolean_query(clauses) if len(clauses) > 1 else clauses[0][1]
+
+    def _places(self, unit: Unit, units: list[Unit], scale: Scale) -> list[Query]:
+        found: list[Query] = []
+        if scale.weights["attribute"]:
+            options = [
+                Query.const_score_query(query, float(scale.weights["attribute"] * step))
+                for step, query in self._by_attribute(unit)
+            ]
+            if options:
+                found.append(Query.disjunction_max_query(options))
+        place = units.index(unit)
+        if scale.weights["proximity"] and 0 < place <= PROXIMITY_PAIRS:
+            options = list(self._near(units[place - 1], unit, scale.weights["proximity"]))
+            if options:
+                found.append(Query.disjunction_max_query(options))
+        return found
+
+    def _by_attribute(self, unit: Unit) -> list[tuple[int, Query]]:
+        """The unit in each attribute, with the steps that this attribute is worth."""
+        if len(self.attributes) < 2:
+            return []
+        found: list[tuple[int, Query]] = []
+        last = len(self.attributes) - 1
+        for rank, name in enumerate(self.attributes):
+            step = ATTRIBUTE_STEPS - (rank * ATTRIBUTE_STEPS // last if last > ATTRIBUTE_STEPS else rank)
+            if step <= 0:
+                break
+            if self._may_have(f"t.{name}", unit.words):
+                found.append((step, self._run(f"t.{name}", unit.words)))
+            # beginnings of words are not looked up once more in long texts: many documents have them
+            if unit.prefix and unit.word is not None and rank < PREFIX_ATTRIBUTES and name not in self.snapshot.attributes.long:
+                found.append((step, self._fuzzy(f"t.{name}", unit.word, 0, prefix=True)))
+        return found
+
+    def _near(self, left: Unit, right: Unit, weight: int) -> list[Query]:
+        """Both side by side, or a few words apart."""
+        rarest = min(self._frequency(left), self._frequency(right))
+        if rarest > NEAR_DOCUMENTS:
+            return []
+        # what may follow a common word are too many phrases to look at
+        go_on = self._frequency(left) <= SLOPPY_DOCUMENTS
+        options: list[Query] = []
+        words: list[str | tuple[int, str]] = [*left.words, *right.words]
+        schema = self.snapshot.schema
+        for name in self.attributes[:PROXIMITY_ATTRIBUTES]:
+            place = f"t.{name}"
+            if not self._may_have(place, left.words):
+                continue
+            if self._may_have(place, right.words):
+                options.append(Query.const_score_query(Query.phrase_query(schema, place, words), float(2 * weight)))
+                if rarest <= SLOPPY_DOCUMENTS:
+                    sloppy = Query.phrase_query(schema, place, words, PROXIMITY_SLOP)
+                    options.append(Query.const_score_query(sloppy, float(weight)))
+            # (which words go on like that is found by looking at a few of the whole index)
+            if right.prefix and go_on and not self.narrowing:
+                options.append(Query.const_score_query(Query.phrase_prefix_query(schema, place, words), float(2 * weight)))
+        return options
+
+    def _matching(self, unit: Unit, *, is_alone: bool = False) -> Query:
+        """The loosest form that the unit may be found in, and its synonyms.
+
+        What a word may go on to holds the word itself, which is left out where it stands alone (beside others it helps).
+        """
+        is_within = is_alone and unit.prefix and unit.word is not None and not unit.others
+        options = [] if is_within else [self._exact(unit)]
+        if unit.prefix:
+            options.append(self._prefixed(unit))
+        if unit.typos:
+            options.append(self._misspelt(unit, unit.typos))
+        return any_of(options)
+
+    def _exact(self, unit: Unit) -> Query:
+        runs = (unit.words, *unit.others)
+        joined = () if unit.quoted or unit.word is not None else (("".join(unit.words),),)
+        return any_of([self._run(field, run) for run in (*runs, *joined) for field in self._fields(run)])
+
+    def _run(self, field: str, words: tuple[str, ...]) -> Query:
+        if len(words) == 1:
+            return Query.term_query(self.snapshot.schema, field, words[0], "basic")
+        return Query.phrase_query(self.snapshot.schema, field, list(words))
+
+    def _prefixed(self, unit: Unit) -> Query:
+        """The last word may go on; of several, the others stand side by side and the last one in the same attribute."""
+        if unit.word is not None:
+            return any_of([self._fuzzy(field, unit.word, 0, prefix=True) for field in self._fields(unit.words)])
+        options: list[Query] = []
+        for name in self.attributes:
+            head = self._run(f"t.{name}", unit.words[:-1])
+            tail = self._fuzzy(f"t.{name}", unit.words[-1], 0, prefix=True)
+            options.append(Query.boolean_query([(Occur.Must, head), (Occur.Must, tail)]))
+        return any_of(options)
+
+    def _misspelt(self, unit: Unit, typos: int) -> Query:
+        assert unit.word is not None
+        if self.no_typos_on:
+            fields = [f"t.{name}" for name in self.attributes if name not in self.no_typos_on]
+        else:
+            fields = self._fields(unit.words)
+        return any_of([self._fuzzy(field, unit.word, typos, prefix=unit.prefix) for field in fields])
+
+    def _typos(self, unit: Unit) -> int:
+        """How many typos are worth looking for, by how often the word is there as typed."""
+        if not unit.typos or self.degraded:
+            return 0
+        if self._frequency(unit) >= ENOUGH_FOR_NO_TYPO:
+            return 0
+        if unit.prefix and self._count(self._prefixed(unit)) >= ENOUGH_FOR_NO_TYPO:
+            return 0
+        if unit.typos == 2 and self._count(self._misspelt(unit, 1)) >= ENOUGH_FOR_ONE_TYPO:
+            return 1
+        return unit.typos
+
+    def _fields(self, words: tuple[str, ...]) -> list[str]:
+        if len(words) == 1 and not self.restricted:
+            return ["w", *(f"t.{name}" for name in self.snapshot.attributes.long if name in self.attributes)]
+        return [f"t.{name}" for name in self.attributes]
+
+    def _fuzzy(self, field: str, word: str, distance: int, *, prefix: bool) -> Query:
+        return Query.fuzzy_term_query(self.snapshot.schema, field, word, distance, True, prefix)
+
+    def _frequency(self, unit: Unit, at_least: int = ENOUGH_FOR_NO_TYPO) -> int:
+        """How many documents have the unit: for a single word from the dictionaries, which is nearly right and free.
+
+        They know nothing of filters. What they give is no less than the truth, which nobody asks for below `at_least`.
+        """
+        if unit.word is None:
+            return self._count(self._exact(unit))
+        most = max((self._documents(place, unit.word) for place in self._fields(unit.words)), default=0)
+        if not self.narrowing or most < at_least:
+            return most
+        found = self._frequencies.get(unit)
+        if found is None:
+            found = self._frequencies[unit] = self._count(self._exact(unit))
+        return found
+
+    def _count(self, query: Query) -> int:
+        if self.narrowing:
+            query = Query.boolean_query([(Occur.Must, one) for one in (query, *self.narrowing)])
+        return self.snapshot.count(query)
+
+    def _documents(self, place: str, word: str) -> int:
+        """How many documents have the word in this field, by its dictionaries."""
+        found = self._counts.get((place, word))
+        if found is None:
+            found = self._counts[place, word] = self.snapshot.searcher.doc_freq(place, word)
+        return found
+
+    def _may_have(self, place: str, words: tuple[str, ...]) -> bool:
+        return all(self._documents(place, word) for word in words)
+
+
+def any_of(queries: list[Query]) -> Query:
+    if not queries:
+        return Query.empty_query()
+    return queries[0] if len(queries) == 1 else Query.boolean_query([(Occur.Should, query) for query in queries])
+
+
+def _without(query: Query, negatives: list[Query]) -> Query:
+    if not negatives:
+        return query
+    return Query.boolean_query([(Occur.Must, query), *((Occur.MustNot, negative) for negative in negatives)])

@@ -1,0 +1,1 @@
+"""Changes to indexes: queued as tasks, and worked off by a single writer."""
