@@ -42,12 +42,14 @@ _COLUMNS = """SELECT id, at, actor, actor_id, action, object_kind, object_id, de
 _FILTERS = {
     "before": "id < :before",
     "actor": "lower(actor) = lower(:actor)",
-    "action": "(action = :action OR starts_with(action, :action || '.'))",
+    "action": "(action = ANY(:actions) OR starts_with(action, :action || '.'))",
     "object_kind": "object_kind = :object_kind",
     "object_id": "object_id = :object_id",
     "since": "at >= :since",
     "until": "at < :until",
 }
+# Entries are never rewritten, so an action that was renamed is found under its former names as well.
+_FORMER_NAMES = {"search.done": ("search",), "export.requested": ("export", "export.written")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +125,11 @@ def _values(
 
 
 def list_entries(connection: Connection, *, limit: int = 100, **filters: Any) -> list[AuditEntry]:
-    """Newest first; `before` continues below an entry's number."""
+    """Newest first; `before` continues below an entry's number. `action` is an action, or the prefix of several."""
     values = {name: value for name, value in filters.items() if value is not None}
     conditions = " AND ".join(_FILTERS[name] for name in values) or "true"
+    if "action" in values:
+        values["actions"] = [values["action"], *_FORMER_NAMES.get(values["action"], ())]
     statement = text(f"{_COLUMNS} WHERE {conditions} ORDER BY id DESC LIMIT :limit")
     return [AuditEntry(*row) for row in connection.execute(statement, {**values, "limit": limit})]
 

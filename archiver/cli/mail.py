@@ -63,10 +63,8 @@ def export(
     `archiver import` reads each of them back byte for byte. Exits with 3 if some messages could not be read; the manifest
     names them.
     """
-    from archiver.access import audit
     from archiver.access.principal import LOCAL_OPERATOR
-    from archiver.reading.export import export as run
-    from archiver.reading.export import find_mailbox
+    from archiver.reading.export import export_as, find_mailbox
     from archiver.reading.export_formats import FORMATS
     from archiver.search.service import open_search
     from archiver.store import capacity
@@ -77,11 +75,21 @@ def export(
     if kind not in FORMATS:
         raise UsageError(f"--format={kind}: expected one of {', '.join(FORMATS)}")
     with archive_for("export") as at:
-        audit.record_look(at.engine, LOCAL_OPERATOR, "export.written", "export", query=query, mailbox=mailbox, format=kind)
-        ids = open_search(at.settings, at.engine).message_ids(query, zone=local_zone()) if query else None
+        search = open_search(at.settings, at.engine)
+        mailbox_id = find_mailbox(at.engine, mailbox) if mailbox else None
         spend = capacity.disk_check(at.settings, output)
-        box = find_mailbox(at.engine, mailbox) if mailbox else None
-        done = run(at.engine, at.archive, output, kind, box, ids, spend=spend)
+        done = export_as(
+            LOCAL_OPERATOR,
+            at.engine,
+            at.archive,
+            search,
+            output,
+            kind,
+            query=query,
+            mailbox_id=mailbox_id,
+            zone=local_zone(),
+            spend=spend,
+        )
     if json:
         print_json(asdict(done))
     else:

@@ -40,7 +40,6 @@ def search(
     json: Json = False,
 ) -> None:
     """Search the archive: words, "phrases", from:alice, subject:invoice, has:attachment, after:2024-05, OR, -not, ( )."""
-    from archiver.access import audit
     from archiver.access.principal import LOCAL_OPERATOR
     from archiver.db import schema
     from archiver.db.engine import make_engine
@@ -53,10 +52,10 @@ def search(
         engine = make_engine(settings.database_url.get_secret_value(), "search")
         try:
             schema.check(engine)
-            results = open_search(settings, engine).search(
-                query, sort=sort, offset=(page - 1) * limit, limit=limit, facets=FACETS if facets else (), zone=chosen
+            wanted = FACETS if facets else ()
+            results = open_search(settings, engine).search_as(
+                LOCAL_OPERATOR, query, sort=sort, offset=(page - 1) * limit, limit=limit, facets=wanted, zone=chosen
             )
-            audit.record_look(engine, LOCAL_OPERATOR, "search.done", "search", None, query=query, total=results.total)
         finally:
             engine.dispose()
     if json:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, tzinfo
 from itertools import islice
 from pathlib import Path
 from tempfile import SpooledTemporaryFile
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 from uuid import UUID
 
 import orjson
 from sqlalchemy import Engine, text
 
-from archiver.access.scope import EVERYTHING, MailScope
+from archiver.access import audit
+from archiver.access.principal import Principal, Right
+from archiver.access.scope import EVERYTHING, MailScope, scope_of
+from archiver.db.engine import autocommit
 from archiver.db.poison_rows import UNREADABLE, PoisonRow, one_by_one
 from archiver.errors import NotFound, UsageError
 from archiver.logs import get_logger
@@ -23,6 +27,11 @@ from archiver.reading.export_formats import FORMATS, IN_MEMORY_BYTES, ExportForm
 from archiver.store.archive import Archive
 from archiver.store.errors import StoreError
 
+if TYPE_CHECKING:  # loads large libraries, and not every caller searches
+    from archiver.search.service import MailSearch
+
+REQUESTED = "export.requested"
+"""The audit action of every export, whether it is written at once or in the background."""
 _PAGE = 1_000
 _COLUMNS = "m.id, m.sha256, m.sort_at, m.sender, m.subject, m.size_bytes"
 
@@ -81,6 +90,38 @@ def find_mailbox(engine: Engine, given: str) -> UUID:
         raise UsageError(f"{len(ids)} sources have a mailbox {given}: give its id, one of {', '.join(map(str, ids))}")
     found: UUID = ids[0]
     return found
+
+
+def export_as(
+    principal: Principal,
+    engine: Engine,
+    archive: Archive,
+    search: MailSearch,
+    target: Path,
+    kind: str,
+    *,
+    query: str | None = None,
+    mailbox_id: UUID | None = None,
+    wanted: Sequence[UUID] = (),
+    zone: tzinfo = UTC,
+    spend: Callable[[int], None] = lambda _: None,
+) -> Exported:
+    """Exports at once what the principal may read of a query, a mailbox, certain messages, or of everything. The audit log has
+    the request before the first byte is written. Raises NotFound if one of the messages `wanted` is not among them."""
+    principal.require(Right.EXPORT)
+    with autocommit(engine) as connection:
+        scope = scope_of(connection, principal)
+        for message_id in wanted:
+            messages.visible_hash(connection, scope, message_id)
+    ids = iter(wanted) if wanted else None
+    if query:
+        ids = search.message_ids(query, scope, zone=zone)
+    everything = not (query or mailbox_id or wanted)
+    selection = {"query": query, "mailbox_id": mailbox_id, "messages": wanted, "everything": everything}
+    audit.record_look(
+        engine, principal, REQUESTED, "export", format=kind, **{name: value for name, value in selection.items() if value}
+    )
+    return export(engine, archive, target, kind, mailbox_id, ids, scope, spend)
 
 
 def export(

@@ -19,7 +19,7 @@ from archiver.db.ids import uuid7
 from archiver.db.states import ExportState
 from archiver.db.values import json_text
 from archiver.errors import ArchiverError, Conflict, NotAllowed, NotFound
-from archiver.reading.export import export
+from archiver.reading.export import REQUESTED, export
 from archiver.search.service import open_search
 from archiver.store.archive import Archive
 from archiver.store.capacity import check_disk, explain_full_disk
@@ -97,7 +97,7 @@ def request(
         text("INSERT INTO exports (id, user_id, selection, format) VALUES (:id, :user_id, CAST(:selection AS jsonb), :format)"),
         {"id": export_id, "user_id": principal.user_id, "selection": json_text(selection, default=str), "format": kind},
     )
-    audit.record(connection, principal, "export.requested", "export", export_id, format=kind, **selection)
+    audit.record(connection, principal, REQUESTED, "export", export_id, format=kind, **selection)
     return load(connection, principal, export_id)
 
 

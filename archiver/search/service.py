@@ -11,7 +11,9 @@ from uuid import UUID
 
 from sqlalchemy import Engine, text
 
-from archiver.access.scope import EVERYTHING, MailScope
+from archiver.access import audit
+from archiver.access.principal import Principal, Right
+from archiver.access.scope import EVERYTHING, MailScope, scope_of
 from archiver.adaptive_cache import Remembered
 from archiver.config import Settings
 from archiver.db.engine import autocommit
@@ -105,6 +107,26 @@ class MailSearch:
         self._names = DatabaseNames(engine)
         self._not_searchable: Remembered[NotSearchable] = Remembered(_REMEMBERED_SECONDS)
         self._addresses_known: dict[UUID, str] = {}
+
+    def search_as(
+        self,
+        principal: Principal,
+        query: str,
+        *,
+        sort: str = "newest",
+        offset: int = 0,
+        limit: int = 20,
+        facets: Sequence[str] = (),
+        zone: tzinfo = UTC,
+    ) -> Results:
+        """One page of what the principal may read, for every front end. The audit log has it before it is returned."""
+        principal.require(Right.SEARCH)
+        with autocommit(self._engine) as connection:
+            scope = scope_of(connection, principal)
+        found = self.search(query, scope, sort=sort, offset=offset, limit=limit, facets=facets, zone=zone)
+        detail = {"query": query, "offset": offset, "shown": len(found.hits), "total": found.total, "facets": list(facets)}
+        audit.record_look(self._engine, principal, "search.done", "search", None, **detail)
+        return found
 
     def search(
         self,

@@ -11,13 +11,10 @@ from zoneinfo import ZoneInfo
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, Field, TypeAdapter
 
-from archiver.access import audit
-from archiver.access.principal import Principal
 from archiver.access.scope import scope_of
 from archiver.errors import UsageError
 from archiver.http.api.page import Page
 from archiver.http.auth import Context, Searcher
-from archiver.http.context import ApiContext
 from archiver.http.public_text import without_paths
 from archiver.search import suggestions
 from archiver.search.facets import FacetValue
@@ -65,8 +62,7 @@ def search(
     Variants of a message are one hit, which lists the others, so a page may have fewer hits than `limit`. Continue at
     `next_offset`.
     """
-    found = _search(context, principal, q, sort, offset, limit, facet or [], zone)
-    audit.record_look(context.engine, principal, "search.done", "search", None, query=q, offset=offset, total=found.total)
+    found = context.search.search_as(principal, q, sort=sort, offset=offset, limit=limit, facets=facet or [], zone=_zone(zone))
     shown = replace(found, not_searchable=_public(found.not_searchable))
     return Response(_RESULTS.dump_json(shown), media_type="application/json")
 
@@ -80,8 +76,7 @@ def count_facets(
     zone: Zone = "UTC",
 ) -> FacetsShape:
     """The number of hits for each sender, year, folder …"""
-    found = _search(context, principal, q, "newest", 0, 0, facet, zone)
-    audit.record_look(context.engine, principal, "search.done", "search", None, query=q, facets=facet)
+    found = context.search.search_as(principal, q, limit=0, facets=facet, zone=_zone(zone))
     return FacetsShape(facets=_plain(found.facets))
 
 
@@ -95,16 +90,11 @@ def suggest(principal: Searcher, context: Context, prefix: Annotated[str, Query(
 _RESULTS = TypeAdapter(Results)
 
 
-def _search(
-    context: ApiContext, principal: Principal, query: str, sort: str, offset: int, limit: int, facets: list[Facet], zone: str
-) -> Results:
+def _zone(name: str) -> ZoneInfo:
     try:
-        where = ZoneInfo(zone)
+        return ZoneInfo(name)
     except (ValueError, OSError, KeyError):
-        raise UsageError(f"zone: unknown time zone {zone!r}; use a name such as Europe/Berlin") from None
-    with context.reading() as connection:
-        scope = scope_of(connection, principal)
-    return context.search.search(query, scope, sort=sort, offset=offset, limit=limit, facets=facets, zone=where)
+        raise UsageError(f"zone: unknown time zone {name!r}; use a name such as Europe/Berlin") from None
 
 
 def _public(found: NotSearchable) -> NotSearchable:

@@ -13,14 +13,13 @@ from fastapi import APIRouter, Query
 from fastapi.responses import FileResponse, JSONResponse, Response
 from starlette.background import BackgroundTask
 
-from archiver.access import audit
 from archiver.access.principal import Right
 from archiver.access.scope import scope_of
 from archiver.errors import UsageError
 from archiver.http.pages.base import Form, Posted, View, Viewed, local_path, parse_id, redirect
 from archiver.http.pages.histogram import histogram
-from archiver.reading import messages, statistics
-from archiver.reading.export import export
+from archiver.reading import statistics
+from archiver.reading.export import export_as
 from archiver.search import saved as saved_searches
 from archiver.search import suggestions
 from archiver.search.query.errors import QueryError
@@ -93,15 +92,10 @@ def search_page(view: Viewed, q: Text = "", sort: str = "", page: int = 1, part:
 
 
 def _search(view: View, query: str, sort: str, page: int) -> Results:
-    context = view.context
-    with context.reading() as connection:
-        scope = scope_of(connection, view.principal)
-    found = context.search.search(
-        query, scope, sort=sort, offset=(page - 1) * _PER_PAGE, limit=_PER_PAGE, facets=_FACETS, zone=view.zone
+    offset = (page - 1) * _PER_PAGE
+    return view.context.search.search_as(
+        view.principal, query, sort=sort, offset=offset, limit=_PER_PAGE, facets=_FACETS, zone=view.zone
     )
-    if query:
-        audit.record_look(context.engine, view.principal, "search", "search", None, query=query, total=found.total)
-    return found
 
 
 def explain_nothing(view: View) -> dict[str, Any]:
@@ -148,14 +142,14 @@ def export_selected(view: Posted, form: Form) -> Response:
     wanted = [parse_id(name.removeprefix("id.")) for name in form if name.startswith("id.")][:_PER_PAGE]
     if not wanted:
         raise UsageError(view.t("search.selection"))
-    with view.context.reading() as connection:
-        scope = scope_of(connection, view.principal)
-        for one in wanted:
-            messages.visible_hash(connection, scope, one)  # raises NotFound for a message that the user may not read
-    audit.record_look(view.context.engine, view.principal, "export", "message", None, messages=[str(one) for one in wanted])
     folder = tempfile.TemporaryDirectory(prefix="archiver-export-")
     path = Path(folder.name) / "mail.zip"
-    export(view.context.engine, view.context.archive, path, "zip", ids=iter(wanted))
+    context = view.context
+    try:
+        export_as(view.principal, context.engine, context.archive, context.search, path, "zip", wanted=wanted)
+    except BaseException:
+        folder.cleanup()
+        raise
     headers = {"Content-Security-Policy": "sandbox; default-src 'none'"}
     return FileResponse(path, filename="mail.zip", headers=headers, background=BackgroundTask(folder.cleanup))
 

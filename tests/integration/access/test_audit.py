@@ -44,6 +44,20 @@ def test_entries_are_chained_and_verified(engine: Engine) -> None:
     assert newest.client_address == "192.0.2.1"
 
 
+def test_a_renamed_action_is_found_by_its_new_name(engine: Engine) -> None:
+    with engine.begin() as connection:
+        for action in ("search", "search.done", "searches", "export", "export.written", "export.requested", "export.removed"):
+            audit.record(connection, WHO, action)
+
+        def found(action: str) -> list[str]:
+            return [entry.action for entry in reversed(audit.list_entries(connection, action=action))]
+
+        assert found("search.done") == found("search") == ["search", "search.done"]
+        assert found("export.requested") == ["export", "export.written", "export.requested"]
+        assert found("export") == ["export", "export.written", "export.requested", "export.removed"]
+        assert found("export.removed") == ["export.removed"]
+
+
 def test_what_is_rolled_back_leaves_no_entry_and_no_gap(engine: Engine) -> None:
     write(engine, 1)
     with engine.connect() as connection:

@@ -86,6 +86,34 @@ def test_searches_are_on_record_with_their_query(company: Company) -> None:
     assert (entry["actor"], entry["detail"]["query"]) == ("alice@example.org", "subject:payroll")
 
 
+def test_page_and_api_record_the_same_actions(company: Company) -> None:
+    with company.client("alice") as client, company.client("auditor") as auditor:
+        found = client.get("/search", params={"q": "for", "limit": 2}).json()
+        client.get(f"{company.url}/", params={"q": "for"})
+        by_page, by_api = auditor.get("/audit", params={"action": "search.done", "limit": 2}).json()["items"]
+        assert by_api["detail"] == {"query": "for", "offset": 0, "shown": 2, "total": found["total"], "facets": []}
+        assert (by_page["action"], by_page["actor"]) == ("search.done", "alice@example.org")
+        assert (by_page["detail"]["query"], by_page["detail"]["total"]) == ("for", found["total"])
+
+        wanted = found["hits"][0]["id"]
+        form = {f"id.{wanted}": "on", "csrf": client.headers["X-CSRF-Token"]}
+        assert client.post(f"{company.url}/export", data=form).status_code == 200
+        requested = client.post("/exports", json={"query": "for"}).json()
+        in_background, at_once = auditor.get("/audit", params={"action": "export.requested", "limit": 2}).json()["items"]
+        assert (in_background["object_id"], in_background["detail"]) == (requested["id"], {"format": "zip", "query": "for"})
+        assert (at_once["object_kind"], at_once["detail"]) == ("export", {"format": "zip", "messages": [wanted]})
+
+
+def test_the_page_exports_nothing_that_its_reader_may_not_read(company: Company) -> None:
+    with company.client("auditor") as auditor, company.client("alice") as alice, company.client("bob") as bob:
+        mine = {hit["id"] for hit in bob.get("/search", params={"limit": 200}).json()["hits"]}
+        foreign = [hit["id"] for hit in alice.get("/search", params={"limit": 200}).json()["hits"] if hit["id"] not in mine]
+        form = {f"id.{one}": "on" for one in (*sorted(mine)[:1], foreign[0])} | {"csrf": bob.headers["X-CSRF-Token"]}
+        before = auditor.get("/audit", params={"action": "export", "limit": 1}).json()["items"]
+        assert bob.post(f"{company.url}/export", data=form).status_code == 404
+        assert auditor.get("/audit", params={"action": "export", "limit": 1}).json()["items"] == before
+
+
 def test_without_the_search_server_it_says_so(company: Company, variables: dict[str, str]) -> None:
     settings = load_settings({**variables, "MEILI_HOST": "http://127.0.0.1:1"}, Path("none"))
     with company.client("alice") as signed_in, Served(settings) as served, Client(base_url=served.url) as client:
