@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import psycopg
 import pytest
 from sqlalchemy import Engine
@@ -19,6 +20,10 @@ from tests.support.dovecot import Dovecot
 from tests.support.dovecot import dovecot as running_dovecot
 
 CORPUS = Path(os.environ.get("ARCHIVER_TEST_CORPUS", Path(__file__).parents[2] / "shared" / "corpus"))
+
+# A busy machine may take any time for one example; the growth tests count steps instead.
+hypothesis.settings.register_profile("archiver", deadline=None)
+hypothesis.settings.load_profile("archiver")
 
 
 @pytest.fixture(scope="session")

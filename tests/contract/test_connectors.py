@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import pytest
 
@@ -110,8 +111,16 @@ def test_what_is_known_is_not_downloaded(subject: Subject) -> None:
         again = Taken().store(subject.open().fetch(box, {}, held.known))
         assert again.given == []
         assert subject.downloads() == before
-        assert again.state == held.state
+        assert _without_times(again.state) == _without_times(held.state)
         assert again.listed == held.listed
+
+
+def _without_times(state: Mapping[str, Any]) -> dict[str, Any]:
+    """A cursor may say when a folder was last compared as a whole."""
+    return {
+        key: {name: one for name, one in value.items() if not name.endswith("whole_at")} if isinstance(value, dict) else value
+        for key, value in state.items()
+    }
 
 
 def test_what_is_not_known_is_downloaded_among_what_is(subject: Subject) -> None:
