@@ -43,6 +43,10 @@ Store
     adopt          to add to the database what the packs contain beyond it
     room           free space for more bytes; NoRoom asks the caller to come back later
 
+Retention
+    hold           mail that nothing may delete: mailboxes, people, a query, single messages
+    unit           a message in one mailbox, which is what a deletion deletes
+
 Access
     user           a person who can sign in
     principal      who acts in a request: a user, an API key, or the local operator on the command line

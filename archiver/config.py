@@ -175,6 +175,9 @@ class Settings(BaseModel):
     archiver_admin_password: SecretStr | None = None
     archiver_admin_purpose: Literal["own_mail", "company"] = "company"
 
+    # retention
+    two_person_approval: Literal["auto", "on", "off"] = "auto"
+
     # the door
     archiver_host: str = "127.0.0.1"
     archiver_port: Port = 8080

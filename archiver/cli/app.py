@@ -30,6 +30,7 @@ COMMANDS = {
     "show": "archiver.cli.mail:show",
     "export": "archiver.cli.mail:export",
     "delete": "archiver.cli.mail:delete",
+    "hold": "archiver.cli.hold:app",
     "dead-letters": "archiver.cli.dead_letters:app",
     "user": "archiver.cli.user:app",
     "audit": "archiver.cli.audit:app",

@@ -5,16 +5,19 @@ from __future__ import annotations
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 from uuid import UUID
 
 import typer
 
-from archiver.cli.archive import archive_for
+from archiver.cli.archive import OpenArchive, archive_for
 from archiver.cli.output import Json, console, print_json
 from archiver.cli.zone import local_zone
 from archiver.errors import UsageError
 from archiver.quantity import quantity
+
+if TYPE_CHECKING:  # takes long to load
+    from archiver.retention.delete import Deleted
 
 
 def show(
@@ -109,9 +112,12 @@ def delete(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
     json: Json = False,
 ) -> None:
-    """Delete permanently. No sync or import brings the messages back; `archiver compact` frees the space."""
+    """Delete permanently. No sync or import brings the messages back; `archiver compact` frees the space.
+
+    Mail on hold stays; exits with 3 if there was some.
+    """
     from archiver.reading.export import find_mailbox
-    from archiver.retention.delete import Deleted, delete_mailbox_mail, delete_message
+    from archiver.retention.delete import Deleted, delete_mailbox_mail
     from archiver.search.service import open_search
 
     if bool(what and what.strip()) == (mailbox is not None):
@@ -126,12 +132,30 @@ def delete(
         if mailbox is not None:
             done = delete_mailbox_mail(at.engine, at.archive, find_mailbox(at.engine, mailbox), reason)
         else:
-            each = [delete_message(at.engine, at.archive, message, reason) for message in ids]
-            done = Deleted(sum(deleted.copies for deleted in each), sum(deleted.messages for deleted in each))
+            done = sum((_delete_one(at, message, reason, alone=len(ids) == 1) for message in ids), Deleted())
     if json:
         print_json(asdict(done))
     else:
         console.print(f"Deleted {quantity(done.copies, 'copy')} and {quantity(done.messages, 'message')}.")
+        if done.held:
+            console.print(
+                f"{quantity(done.held, 'copy')} stay, on hold: {', '.join(done.holds)}.", style="yellow", markup=False
+            )
+    raise typer.Exit(3 if done.held else 0)
+
+
+def _delete_one(at: OpenArchive, message: UUID, reason: str, *, alone: bool) -> Deleted:
+    """Of several messages, those on hold are counted and stay."""
+    from archiver.retention.delete import Deleted, delete_message
+    from archiver.retention.holds import OnHold, names_on_message
+
+    try:
+        return delete_message(at.engine, at.archive, message, reason)
+    except OnHold:
+        if alone:
+            raise
+        with at.engine.connect() as connection:
+            return Deleted(held=1, holds=tuple(name for _, name in names_on_message(connection, message)))
 
 
 def _as_id(text: str) -> list[UUID]:

@@ -22,7 +22,7 @@ from archiver.config import load_settings
 from archiver.errors import UsageError
 from archiver.maintenance.snapshot import save_config
 from archiver.quantity import quantity
-from archiver.retention.delete import delete_mailbox_mail
+from archiver.retention.delete import Deleted, delete_mailbox_mail
 from archiver.secrets import credentials_keyring
 from archiver.sources import access as source_access
 from archiver.sources import back_off, runs
@@ -335,11 +335,14 @@ def remove(
             boxes = (
                 connection.execute(text("SELECT id FROM mailboxes WHERE source_id = :id"), {"id": source.id}).scalars().all()
             )
-        if delete_mail:
-            for box in boxes:
-                delete_mailbox_mail(archive.engine, archive.archive, box, f"the source {source.name} was removed")
+        done = Deleted()
+        for box in boxes if delete_mail else ():
+            done += delete_mailbox_mail(archive.engine, archive.archive, box, f"the source {source.name} was removed")
         save_config(archive.engine, archive.archive)
-    _report(json, source, f"{source.name} was removed; its mail {'was deleted' if delete_mail else 'stays'}.")
+    fate = "was deleted" if delete_mail else "stays"
+    if done.held:
+        fate += f", except {quantity(done.held, 'copy')} on hold: {', '.join(done.holds)}"
+    _report(json, source, f"{source.name} was removed; its mail {fate}.")
 
 
 def _change(name: str, act: Any, outcome: str, *, json: bool) -> None:

@@ -22,6 +22,10 @@ def local_zone() -> tzinfo:
         return UTC
 
 
+def local_zone_name() -> str:
+    return str(local_zone())
+
+
 def named_zone(name: str) -> tzinfo:
     """Europe/Berlin and the like. Raises UsageError."""
     try:

@@ -30,6 +30,9 @@ UNREAD = f"""{_with_attempts("attachments")} WHERE m.search_state = 'body' AND m
 # One of those, if it still exists.
 ALONE = f"{_COLUMNS} WHERE m.id = :id"
 
+# Whatever their state, in pack order.
+BY_IDS = f"{_COLUMNS} WHERE m.id = ANY(:ids) ORDER BY o.pack_id, o.position"
+
 # For a reindex. A document that is behind gets its last indexed version: the update that is due, with the next version, goes to
 # both indexes in its turn, and whichever of the two arrives last, the older one is recognised as older.
 _NOTED = _COLUMNS.replace("m.index_version + :raised AS version", "m.indexed_version AS version")

@@ -1,4 +1,4 @@
-"""Snapshots of the configuration in the packs (sources, mailboxes, users and grants), so that a rebuild restores it.
+"""Snapshots of the configuration in the packs (sources, mailboxes, users, grants, holds), so that a rebuild restores it.
 
 Code that changes one of these tables calls `save_config` afterwards. The credentials of sources are never included; second
 factors are, sealed with ENCRYPTION_KEY as in the database.
@@ -24,7 +24,15 @@ _COLUMNS = {  # in the order in which they can be inserted
     "ingestion_sources": "id, kind, name, settings, created_at, removed_at",
     "mailboxes": "id, source_id, address, display_name, provider_id, created_at, gone_at, former_address, replaces_id",
     "grants": "id, user_id, mailbox_id, address_pattern, source_id, may_ingest, created_at",
+    "holds": "id, name, reason, mailbox_ids, addresses, query, zone, created_by, created_by_id, created_at, "
+    "release_requested_at, release_requested_by, release_requested_by_id, release_reason, released_at, released_by",
+    "hold_messages": "hold_id, message_id, is_selected",
 }
+_ONLY = {
+    "hold_messages": "WHERE is_selected AND EXISTS (SELECT 1 FROM holds h WHERE h.id = hold_id AND h.released_at IS NULL)",
+}
+_CHANGED = {"holds": "(id)"}
+"""Rows that are replaced by those of a newer snapshot: a hold that was released stays released."""
 
 _PAUSE = text("UPDATE ingestion_sources SET status = 'paused', status_message = :why WHERE id = ANY(:ids)")
 
@@ -40,7 +48,8 @@ def save_config(engine: Engine, archive: Archive) -> None:
 
 
 def _read(connection: Connection, table: str) -> list[dict[str, object]]:
-    statement = text(f"SELECT to_jsonb(t) FROM (SELECT {_COLUMNS[table]} FROM {table} ORDER BY id) AS t")  # noqa: S608
+    columns = f"{_COLUMNS[table]} FROM {table} {_ONLY.get(table, '')} ORDER BY 1, 2"
+    statement = text(f"SELECT to_jsonb(t) FROM (SELECT {columns}) AS t")  # noqa: S608
     return list(connection.execute(statement).scalars())
 
 
@@ -56,10 +65,15 @@ def restore_config(connection: Connection, config: Config) -> None:
     for table, columns in _COLUMNS.items():
         found = config.tables.get(table, [])
         rows, columns = sql.rows(found), _present(columns, found)
+        first = columns.partition(",")[0]
+        conflict = "ON CONFLICT DO NOTHING"
+        if table in _CHANGED:
+            changed = ", ".join(f"{name} = excluded.{name}" for name in columns.split(", "))
+            conflict = f"ON CONFLICT {_CHANGED[table]} DO UPDATE SET {changed}"
         added = sql.run(
             connection,
             f"INSERT INTO {table} ({columns}) SELECT {columns} FROM jsonb_populate_recordset(NULL::{table}, :rows::jsonb)"  # noqa: S608
-            " ON CONFLICT DO NOTHING RETURNING id",
+            f" {conflict} RETURNING {first}",
             rows=rows,
         )
         if table == "ingestion_sources":

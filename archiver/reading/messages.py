@@ -325,3 +325,9 @@ def byte_range(pieces: Iterator[bytes], start: int, end: int) -> Iterator[bytes]
         at += len(piece)
         if at > end:
             return
+
+
+def mailbox_addresses(connection: Connection, mailbox_ids: Sequence[UUID]) -> dict[UUID, str]:
+    """For administrators, who see the addresses of all mailboxes."""
+    rows = connection.execute(text("SELECT id, address FROM mailboxes WHERE id = ANY(:ids)"), {"ids": list(mailbox_ids)})
+    return {row.id: row.address for row in rows}

@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 
 from archiver.db import sql
 from archiver.db.ids import message_uuid, uuid7
-from archiver.retention import tombstones
+from archiver.retention import holds, tombstones
 from archiver.store.journal import Change, Tombstones
 from archiver.sync.ingest.provider_keys import version_key
 
@@ -69,6 +69,7 @@ class Burial:
 
     def carry_out(self, connection: Connection) -> int:
         """Returns the number of copies that it deletes."""
+        connection.execute(holds.REPLAYS)
         graves: dict[tuple[UUID, UUID], list[Grave]] = defaultdict(list)
         for (mailbox_id, _), grave in self._graves.items():
             graves[mailbox_id, grave["m"]].append(grave)

@@ -1,8 +1,8 @@
 """Deletes copies permanently, by tombstone: the message goes with its last copy, a part with its last message.
 
-The copy's row stays, with `deleted_at` and the SHA-256, so that no sync or import brings the message back into this mailbox,
-whatever its key; the next compaction removes the bytes. The tombstone in the packs counts once it is confirmed, which happens
-after the commit: a rebuild never applies a deletion that was rolled back.
+Mail on hold is never deleted (archiver.retention.holds). The copy's row stays, with `deleted_at` and the SHA-256, so that no
+sync or import brings the message back into this mailbox, whatever its key; the next compaction removes the bytes. The tombstone
+in the packs counts once it is confirmed, which happens after the commit: a rebuild never applies a deletion that was rolled back.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from archiver.access.principal import LOCAL_OPERATOR, Principal
 from archiver.db import sql
 from archiver.errors import UsageError
 from archiver.queue.jobs import IndexEmailBatch
-from archiver.retention import tombstones
+from archiver.retention import holds, tombstones
+from archiver.retention.holds import OnHold
+from archiver.retention.mail_check import MailUnit
 from archiver.store.archive import Archive
 from archiver.store.errors import StoreUnavailable
 from archiver.store.journal import Tombstones
@@ -31,16 +33,16 @@ from archiver.sync.ingest import statements
 _log = structlog.get_logger(__name__)
 _COPIES_PER_TRANSACTION = 5_000
 
-_COPIES_OF_MESSAGE = text("""
-    SELECT c.id, c.message_id FROM message_copies c JOIN messages m ON m.id = c.message_id
-    WHERE c.message_id = :message_id AND c.deleted_at IS NULL ORDER BY c.id LIMIT :limit""")
-_COPIES_OF_MAILBOX = text("""
-    SELECT c.id, c.message_id FROM message_copies c JOIN messages m ON m.id = c.message_id
-    WHERE c.mailbox_id = :mailbox_id AND c.deleted_at IS NULL ORDER BY c.id LIMIT :limit""")
+_COPIES = """
+    SELECT c.id, c.message_id, c.mailbox_id FROM message_copies c JOIN messages m ON m.id = c.message_id
+    WHERE {what} AND c.deleted_at IS NULL AND (CAST(:after AS uuid) IS NULL OR c.id > :after) ORDER BY c.id LIMIT :limit"""
+_COPIES_OF_MESSAGE = text(_COPIES.format(what="c.message_id = :message_id"))
+_COPIES_OF_MAILBOX = text(_COPIES.format(what="c.mailbox_id = :mailbox_id"))
 
 # Messages, then copies, each in a fixed order, as batches lock them. The rows are locked first and examined in the next
 # statement, which sees what the previous holders of the locks have committed.
 _LOCK_MESSAGES = text("SELECT 1 FROM messages WHERE id = ANY(:ids) ORDER BY sha256 FOR UPDATE")
+_MESSAGES_OF = text("SELECT message_id FROM message_copies WHERE id = ANY(:ids) AND deleted_at IS NULL")
 _LOCK_COPIES = text("""
     SELECT c.id, c.message_id, c.mailbox_id, c.provider_key, m.sha256
     FROM message_copies c JOIN messages m ON m.id = c.message_id
@@ -79,12 +81,19 @@ _RAISE = text("""
 class Deleted:
     copies: int = 0
     messages: int = 0
+    held: int = 0
+    """Copies that stay, because they are on hold."""
+    holds: tuple[str, ...] = ()
+
+    def __add__(self, other: Deleted) -> Deleted:
+        names = tuple(sorted({*self.holds, *other.holds}))
+        return Deleted(self.copies + other.copies, self.messages + other.messages, self.held + other.held, names)
 
 
 def delete_message(
     engine: Engine, archive: Archive, message_id: UUID, reason: str, principal: Principal = LOCAL_OPERATOR
 ) -> Deleted:
-    """All copies of one message."""
+    """All copies of one message. Raises OnHold if one of them is on hold."""
     with engine.connect() as connection:
         found = connection.execute(text("SELECT 1 FROM messages WHERE id = :id"), {"id": message_id}).one_or_none()
     if found is None:
@@ -95,50 +104,73 @@ def delete_message(
 def delete_mailbox_mail(
     engine: Engine, archive: Archive, mailbox_id: UUID, reason: str, principal: Principal = LOCAL_OPERATOR
 ) -> Deleted:
-    """All copies in one mailbox, in portions; copies in other mailboxes stay."""
+    """All copies in one mailbox, in portions; copies in other mailboxes stay, and so does what is on hold."""
     return _delete(engine, archive, {"mailbox_id": mailbox_id}, reason, principal)
 
 
 def _delete(engine: Engine, archive: Archive, what: dict[str, UUID], reason: str, principal: Principal) -> Deleted:
     if not reason.strip():
         raise UsageError("a deletion needs a reason (--reason)")
-    copies = messages = 0
+    done, after = Deleted(), None
     select = _COPIES_OF_MESSAGE if "message_id" in what else _COPIES_OF_MAILBOX
+    kind, deleted_id = next(iter(what.items()))
     while True:
         with engine.connect() as connection:
-            found = connection.execute(select, {**what, "limit": _COPIES_PER_TRANSACTION}).all()
+            found = connection.execute(select, {**what, "after": after, "limit": _COPIES_PER_TRANSACTION}).all()
         if not found:
-            return Deleted(copies, messages)
+            return done
         with engine.begin() as connection:
-            done = _delete_some(connection, archive, found, what, reason, principal)
-        try:
-            tombstones.confirm(engine, archive)
-        except StoreUnavailable as error:  # the deletion is committed; the next start, compaction or backup confirms it
-            _log.warning("deletion_not_confirmed_yet", reason=str(error))
-        copies += done.copies
-        messages += done.messages
+            deletion = Deletion(connection, engine, archive, reason, principal)
+            some = deletion.delete([row.id for row in found], all_or_none=kind == "message_id")
+            if some.copies:
+                what_kind = kind.removesuffix("_id")
+                audit.record(connection, principal, "message.deleted", what_kind, deleted_id, reason=reason, copies=some.copies)
+        confirm(engine, archive)
+        done += some
+        after = found[-1].id
 
 
-def _delete_some(
-    connection: Connection, archive: Archive, found: Sequence[Any], what: dict[str, UUID], reason: str, principal: Principal
-) -> Deleted:
-    message_ids = sorted({row.message_id for row in found})
-    connection.execute(_LOCK_MESSAGES, {"ids": message_ids})
-    rows = connection.execute(_LOCK_COPIES, {"ids": [row.id for row in found]}).all()
-    if not rows:
-        return Deleted()  # a concurrent deletion was faster
-    at = datetime.now(UTC)
-    places = tuple((row.mailbox_id, row.provider_key, bytes(row.sha256)) for row in rows)
-    written = tombstones.intend(connection, archive, Tombstones(at, reason, principal.name, places))
-    connection.execute(_MARK, {"at": at, "reason": reason, "ids": [row.id for row in rows]})
-    gone = drop_unused(connection, message_ids)
-    sql.run(connection, statements.ADD_PACK, id=written.batch.pack_id, name=written.batch.pack_name)
-    statements.record_pack(connection, written)
-    kind, deleted_id = next(iter(what.items()))
-    audit.record(
-        connection, principal, "message.deleted", kind.removesuffix("_id"), deleted_id, reason=reason, copies=len(rows)
-    )
-    return Deleted(len(rows), gone)
+def confirm(engine: Engine, archive: Archive) -> None:
+    """After the commit of a deletion."""
+    try:
+        tombstones.confirm(engine, archive)
+    except StoreUnavailable as error:  # the deletion is committed; the next start, compaction or backup confirms it
+        _log.warning("deletion_not_confirmed_yet", reason=str(error))
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """The deletion of some copies in one transaction. The caller records it in the audit log, commits, and calls `confirm`."""
+
+    connection: Connection
+    engine: Engine
+    archive: Archive
+    reason: str
+    principal: Principal
+
+    def delete(self, copy_ids: Sequence[UUID], *, all_or_none: bool = False) -> Deleted:
+        """Those of the copies that are not deleted yet and not on hold. `all_or_none`: raises OnHold if one of them is."""
+        message_ids = sorted(set(self.connection.execute(_MESSAGES_OF, {"ids": list(copy_ids)}).scalars()))
+        self.connection.execute(_LOCK_MESSAGES, {"ids": message_ids})
+        rows = self.connection.execute(_LOCK_COPIES, {"ids": list(copy_ids)}).all()
+        units = [MailUnit(row.message_id, row.mailbox_id) for row in rows]
+        held = holds.find_held(self.connection, self.engine, self.archive, units) if rows else {}
+        names = tuple(sorted({name for unit in held.values() for name in unit}))
+        if held and all_or_none:
+            raise OnHold(f"message {units[0].message_id} is on hold ({', '.join(names)}): release the hold first")
+        free = [row for row, unit in zip(rows, units, strict=True) if unit not in held]
+        gone = self._bury(free) if free else 0
+        return Deleted(len(free), gone, len(rows) - len(free), names)
+
+    def _bury(self, rows: Sequence[Any]) -> int:
+        at = datetime.now(UTC)
+        places = tuple((row.mailbox_id, row.provider_key, bytes(row.sha256)) for row in rows)
+        written = tombstones.intend(self.connection, self.archive, Tombstones(at, self.reason, self.principal.name, places))
+        self.connection.execute(_MARK, {"at": at, "reason": self.reason, "ids": [row.id for row in rows]})
+        gone = drop_unused(self.connection, sorted({row.message_id for row in rows}))
+        sql.run(self.connection, statements.ADD_PACK, id=written.batch.pack_id, name=written.batch.pack_name)
+        statements.record_pack(self.connection, written)
+        return gone
 
 
 def drop_unused(connection: Connection, message_ids: list[UUID]) -> int:

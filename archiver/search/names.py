@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from uuid import UUID
+from zoneinfo import ZoneInfo
 
 from sqlalchemy import Engine, text
 
 from archiver.access.scope import MailScope
 from archiver.search import conversations
+from archiver.search.query.compiler import HoldScope
+from archiver.search.query.parser import parse
 
 # Skips from one folder to the next in the index: mail has far fewer folders than copies. {boxes} selects the mailboxes (b).
 # (Postgres uses the partial index for folders only if the query compares the folder, even with an always-true condition.)
@@ -54,6 +57,13 @@ _LABELS = text("""
     AND (CAST(:mailboxes AS uuid[]) IS NULL OR mailbox_id = ANY(:mailboxes)) ORDER BY label LIMIT :limit""")
 
 
+_HOLDS = text("""
+    SELECT h.mailbox_ids, h.addresses, h.query, h.zone, h.created_at,
+        ARRAY(SELECT x.message_id FROM hold_messages x WHERE x.hold_id = h.id AND x.is_selected LIMIT :limit) AS message_ids
+    FROM holds h WHERE h.released_at IS NULL AND (lower(h.name) LIKE :pattern OR CAST(h.id AS text) = :name)""")
+_MOST_SELECTED = 10_001
+
+
 class DatabaseNames:
     """Looks up names lazily, only when a query contains them."""
 
@@ -61,25 +71,39 @@ class DatabaseNames:
         self._engine = engine
 
     def addresses(self, pattern: str, mailboxes: frozenset[UUID] | None, limit: int) -> Sequence[str]:
-        return self._column(_ADDRESSES, pattern=_like(pattern), mailboxes=_array(mailboxes), limit=limit)
+        return self._column(_ADDRESSES, pattern=like_pattern(pattern), mailboxes=_array(mailboxes), limit=limit)
 
     def mailboxes(self, name: str) -> frozenset[UUID]:
         with self._engine.connect() as connection:
-            return frozenset(connection.execute(_MAILBOXES, {"pattern": _like(name), "name": name.lower()}).scalars())
+            return frozenset(connection.execute(_MAILBOXES, {"pattern": like_pattern(name), "name": name.lower()}).scalars())
 
     def sources(self, name: str) -> dict[UUID, frozenset[UUID]]:
         with self._engine.connect() as connection:
-            rows = connection.execute(_SOURCES, {"pattern": _like(name), "name": name.lower()}).all()
+            rows = connection.execute(_SOURCES, {"pattern": like_pattern(name), "name": name.lower()}).all()
         found: dict[UUID, set[UUID]] = {}
         for row in rows:
             found.setdefault(row.id, set()).update([row.mailbox_id] if row.mailbox_id else [])
         return {source: frozenset(mailboxes) for source, mailboxes in found.items()}
 
     def folders(self, pattern: str, mailboxes: frozenset[UUID] | None, limit: int) -> Sequence[str]:
-        return self._column(_FOLDERS, pattern=_like(pattern), mailboxes=_array(mailboxes), limit=limit)
+        return self._column(_FOLDERS, pattern=like_pattern(pattern), mailboxes=_array(mailboxes), limit=limit)
 
     def labels(self, pattern: str, mailboxes: frozenset[UUID] | None, limit: int) -> Sequence[str]:
-        return self._column(_LABELS, pattern=_like(pattern), mailboxes=_array(mailboxes), limit=limit)
+        return self._column(_LABELS, pattern=like_pattern(pattern), mailboxes=_array(mailboxes), limit=limit)
+
+    def holds(self, name: str) -> Sequence[HoldScope]:
+        values = {"pattern": like_pattern(name), "name": name.lower(), "limit": _MOST_SELECTED}
+        with self._engine.connect() as connection:
+            rows = connection.execute(_HOLDS, values).all()
+        return [
+            HoldScope(
+                frozenset(row.mailbox_ids),
+                tuple(row.addresses),
+                parse(row.query, row.created_at.replace(microsecond=0), ZoneInfo(row.zone)) if row.query else None,
+                tuple(row.message_ids),
+            )
+            for row in rows
+        ]
 
     def conversation(self, message: UUID, mailboxes: frozenset[UUID]) -> tuple[UUID | None, Sequence[UUID] | None]:
         with self._engine.connect() as connection:
@@ -97,7 +121,7 @@ def _array(mailboxes: frozenset[UUID] | None) -> list[UUID] | None:
     return None if mailboxes is None else sorted(mailboxes)
 
 
-def _like(pattern: str) -> str:
+def like_pattern(pattern: str) -> str:
     """A LIKE pattern in which `*` matches any characters, and all others match themselves."""
     escaped = pattern.lower().replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
     return escaped.replace("*", "%")

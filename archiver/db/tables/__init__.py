@@ -22,6 +22,7 @@ from archiver.db.tables.messages import (
     ParticipantTable,
     ReadingAttemptTable,
 )
+from archiver.db.tables.retention import HoldMessageTable, HoldTable
 from archiver.db.tables.search import SearchIndexTable, ThreadLinkTable, ThreadRulesTable
 from archiver.db.tables.sources import IngestionSourceTable, MailboxTable
 from archiver.db.tables.store import ArchiveStateTable, MessagePartTable, ObjectTable, PackTable, TombstoneTable
@@ -46,6 +47,8 @@ __all__ = [
     "ExportTable",
     "FolderListingTable",
     "GrantTable",
+    "HoldMessageTable",
+    "HoldTable",
     "ImportTable",
     "IndexLeaseTable",
     "IngestionSourceTable",

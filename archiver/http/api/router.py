@@ -6,7 +6,21 @@ from fastapi import APIRouter
 from starlette.routing import Match
 from starlette.types import Scope
 
-from archiver.http.api import audit, exports, imports, me, messages, oidc, search, sign_in, sources, system, uploads, users
+from archiver.http.api import (
+    audit,
+    exports,
+    holds,
+    imports,
+    me,
+    messages,
+    oidc,
+    search,
+    sign_in,
+    sources,
+    system,
+    uploads,
+    users,
+)
 from archiver.http.problems import ERRORS
 
 PREFIX = "/api/v1"
@@ -30,6 +44,7 @@ PARTS = (
     exports,
     users,
     audit,
+    holds,
     sign_in,
     oidc,
 )  # the busiest first: routes are matched in order

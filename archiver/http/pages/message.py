@@ -10,6 +10,7 @@ from fastapi import APIRouter
 from fastapi.responses import HTMLResponse, Response
 
 from archiver.access import audit
+from archiver.access.principal import Right
 from archiver.access.scope import scope_of
 from archiver.errors import NotFound
 from archiver.http.api.downloads import attachment_name
@@ -19,6 +20,7 @@ from archiver.reading import messages
 from archiver.reading.content import IMAGE_TYPES, MailContent
 from archiver.reading.messages import MessageDetail
 from archiver.reading.previews import PreviewPage
+from archiver.retention import holds
 
 router = APIRouter(include_in_schema=False)
 
@@ -44,6 +46,7 @@ def message_page(view: Viewed, message_id: UUID, q: str = "", part: str = "", sh
         scope = scope_of(connection, view.principal)
         detail = messages.detail(connection, scope, message_id)
         thread = messages.around(connection, scope, detail.message)
+        held = holds.names_on_message(connection, message_id) if Right.AUDIT in view.principal.rights else []
     message = detail.message
     audit.record_look(view.context.engine, view.principal, "message.read", "message", message_id)
     content = view.context.opener.read(view.principal.user_id, bytes.fromhex(message.sha256), message.size_bytes, "cid")
@@ -53,6 +56,7 @@ def message_page(view: Viewed, message_id: UUID, q: str = "", part: str = "", sh
         "message": message,
         "content": content,
         "thread": thread,
+        "held": held,
         "people": _people(detail),
         "show": "text" if show == "text" or not content.html else "html",
         "passages": _passages(content.text),

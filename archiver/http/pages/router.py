@@ -4,8 +4,19 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from archiver.http.pages import activity, api_reference, dashboard, message, search, settings, sign_in, sources, styleguide
+from archiver.http.pages import (
+    activity,
+    api_reference,
+    dashboard,
+    message,
+    retention,
+    search,
+    settings,
+    sign_in,
+    sources,
+    styleguide,
+)
 
 pages = APIRouter()
-for part in (search, message, sources, activity, dashboard, settings, sign_in, styleguide, api_reference):
+for part in (search, message, sources, activity, dashboard, retention, settings, sign_in, styleguide, api_reference):
     pages.include_router(part.router)

@@ -33,6 +33,17 @@ _EXACT = {"has": "has", "type": "types", "message-id": "message_id", "sha256": "
 _TYPES = {"word": "document", "excel": "spreadsheet", "powerpoint": "presentation", "photo": "image", "picture": "image"}
 
 
+@dataclass(frozen=True, slots=True)
+class HoldScope:
+    """What a legal hold is on: the messages that fit any of these."""
+
+    mailbox_ids: frozenset[UUID]
+    addresses: tuple[str, ...]
+    query: Node | None
+    message_ids: tuple[UUID, ...]
+    """Those that were selected one by one."""
+
+
 class Names(Protocol):
     """Lookups of addresses and visible names in the database. In patterns, `*` matches any characters."""
 
@@ -41,6 +52,7 @@ class Names(Protocol):
     def sources(self, name: str) -> dict[UUID, frozenset[UUID]]: ...
     def folders(self, pattern: str, mailboxes: frozenset[UUID] | None, limit: int) -> Sequence[str]: ...
     def labels(self, pattern: str, mailboxes: frozenset[UUID] | None, limit: int) -> Sequence[str]: ...
+    def holds(self, name: str) -> Sequence[HoldScope]: ...
     def conversation(self, message: UUID, mailboxes: frozenset[UUID]) -> tuple[UUID | None, Sequence[UUID] | None]:
         """The conversation of a message as these mailboxes show it: a whole thread, or these messages."""
 
@@ -178,6 +190,8 @@ class _Compiler:
         return Term(address, True, roles)
 
     def _held(self, leaf: Held, visible: frozenset[UUID] | None) -> Expression:
+        if leaf.operator == "hold":
+            return self._on_hold(leaf)
         if leaf.operator == "source" and visible is None:
             return _among("source", map(str, self._sources(leaf)))
         if leaf.operator in ("mailbox", "source"):
@@ -194,6 +208,21 @@ class _Compiler:
         if len(tokens) > MAX_VALUES:
             raise self._error(f"{leaf.operator}:{leaf.value} matches more than {MAX_VALUES:,} {attribute}s", leaf.place)
         return _among(attribute if visible is not None else f"any_{attribute}", tokens)
+
+    def _on_hold(self, leaf: Held) -> Expression:
+        """Only for readers of all mail: holds can be confidential."""
+        found = self._names.holds(leaf.value) if self._scope is None else ()
+        if not found and "*" not in leaf.value:
+            raise self._unknown(leaf)
+        parts: list[Expression] = []
+        for hold in found:
+            if len(hold.message_ids) > MAX_VALUES:
+                raise self._error(f"more than {MAX_VALUES:,} messages were selected for {leaf.value}", leaf.place)
+            boxes = hold.mailbox_ids.union(*map(self._names.mailboxes, hold.addresses))
+            parts += [_among("mailbox", map(str, sorted(boxes))), _among("id", map(str, hold.message_ids))]
+            parts += [_among(f"{role}_is", map(token, hold.addresses)) for role in PEOPLE]
+            parts += [self.node(hold.query, None)] if hold.query is not None else []
+        return some_of(parts)
 
     def _narrow_mailboxes(self, parts: Iterable[Node], visible: frozenset[UUID] | None) -> frozenset[UUID] | None:
         """`mailbox:alice in:inbox` means the inbox of that mailbox, not that of another mailbox with the same mail."""
@@ -249,9 +278,14 @@ def _time(leaf: Time) -> Expression:
 
 def _value(operator: str, value: str) -> Expression:
     if operator == "type":
-        value = _TYPES.get(value, value)
+        value = file_type(value)
     spellings = [value, value.replace("@", ".")] if operator == "list" else [value]
     return _among(_EXACT[operator], map(token, spellings))
+
+
+def file_type(value: str) -> str:
+    """The name of a kind of file in documents."""
+    return _TYPES.get(value, value)
 
 
 def _among(attribute: str, values: Iterable[str]) -> Expression:

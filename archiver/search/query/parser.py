@@ -23,7 +23,7 @@ MAX_DEPTH = 20
 
 _IN = ("from", "to", "cc", "bcc", "participant", "subject", "filename")
 _VALUE = ("has", "type", "list", "message-id", "sha256", "thread")
-_HELD = ("in", "label", "mailbox", "source")
+_HELD = ("in", "label", "mailbox", "source", "hold")
 _TIME = ("before", "after", "on", "older_than", "newer_than")
 _SIZE = ("larger", "smaller")
 OPERATORS = (*_IN, *_VALUE, *_HELD, *_TIME, *_SIZE)

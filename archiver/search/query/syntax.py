@@ -43,7 +43,7 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Where copies are: `in:`, `label:`, `mailbox:`, `source:`."""
+    """Where copies are: `in:`, `label:`, `mailbox:`, `source:`; and the legal `hold:` that they are on."""
 
     operator: str
     value: str

@@ -52,6 +52,12 @@ ROUTES: dict[tuple[str, str], str] = {
     ("GET", "/audit"): AUDIT,
     ("GET", "/audit/export"): AUDIT,
     ("GET", "/audit/verify"): AUDIT,
+    ("GET", "/holds"): AUDIT,
+    ("POST", "/holds"): ADMIN,
+    ("GET", "/holds/{hold_id}"): AUDIT,
+    ("POST", "/holds/{hold_id}/messages"): ADMIN,
+    ("POST", "/holds/{hold_id}/release"): ADMIN,
+    ("DELETE", "/holds/{hold_id}/release"): ADMIN,
     ("GET", "/source-kinds"): VIEW,
     ("GET", "/sources"): VIEW,
     ("POST", "/sources"): ADMIN,
@@ -141,7 +147,7 @@ def ask(company: Company, who: str, method: str, path: str) -> Any:
     """With a body that is wrong, so that nothing changes: who may not use the route must not even learn that."""
     client = company.client(None if who == "anonymous" else who)
     filled = path.replace("{message_id}", str(company.messages["alice"])).replace("{number}", "0")
-    for name in ("user_id", "session_id", "key_id", "grant_id", "source_id", "letter_id", "upload_id", "export_id"):
+    for name in ("user_id", "session_id", "key_id", "grant_id", "source_id", "letter_id", "upload_id", "export_id", "hold_id"):
         filled = filled.replace(f"{{{name}}}", NOWHERE)
     options: dict[str, Any] = {}
     if method in ("POST", "PUT", "PATCH"):

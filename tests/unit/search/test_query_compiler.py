@@ -10,10 +10,11 @@ from uuid import UUID
 
 import pytest
 
-from archiver.search.query.compiler import Join, Search, compile_query
+from archiver.search.query.compiler import HoldScope, Join, Search, compile_query
 from archiver.search.query.errors import QueryError
 from archiver.search.query.expression import All, Expression, Filter, No, QueryPart, Some, Term, render, split
 from archiver.search.query.parser import parse
+from archiver.search.query.syntax import QuerySpan, Text
 
 ALICE, BOB, WORK = UUID(int=1), UUID(int=2), UUID(int=9)
 
@@ -27,6 +28,13 @@ class KnownNames:
 
     def sources(self, name: str) -> dict[UUID, frozenset[UUID]]:
         return {WORK: frozenset({ALICE, BOB})} if name == "work" else {}
+
+    def holds(self, name: str) -> Sequence[HoldScope]:
+        return (
+            [HoldScope(frozenset({ALICE}), ("eve@x.org",), Text("deal", True, QuerySpan(0, 4)), (BOB,))]
+            if name == "lamp"
+            else []
+        )
 
     def folders(self, pattern: str, mailboxes: frozenset[UUID] | None, limit: int) -> Sequence[str]:
         return ["A/b", "A/c"]
@@ -143,3 +151,13 @@ def _true(expression: Expression, world: dict[Expression, bool]) -> bool:
         case Some(parts):
             return any(_true(part, world) for part in parts)
     return world[expression]
+
+
+def test_a_hold_is_what_it_is_on_and_only_readers_of_everything_see_it() -> None:
+    people = " OR ".join(f'{role}_is = "eve@x.org"' for role in ("from", "to", "cc", "bcc", "people"))
+    on = f'mailbox = "{ALICE}" OR id = "{BOB}" OR {people}'
+    assert searches("hold:lamp") == (Search('"deal"', ""), Search('-"deal"', on))
+    assert searches("hold:la*") == ()
+    for query, mailboxes in (("hold:other", None), ("hold:lamp", frozenset({ALICE}))):
+        with pytest.raises(QueryError, match="there is no hold"):
+            searches(query, mailboxes)

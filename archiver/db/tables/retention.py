@@ -1,0 +1,105 @@
+"""Legal holds."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from uuid import UUID
+
+from sqlalchemy import DDL, ForeignKey, Index, event, func, text
+from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy.dialects.postgresql import UUID as PG_UUID
+from sqlalchemy.orm import Mapped, mapped_column
+
+from archiver.db.tables.base import Base, CreatedAt, Id, Texts
+
+
+class HoldTable(Base):
+    """Mail that nothing may delete: mailboxes, mail of people, what a query finds, single messages (HoldMessageTable)."""
+
+    __tablename__ = "holds"
+
+    id: Mapped[Id]
+    name: Mapped[str]
+    reason: Mapped[str]
+    mailbox_ids: Mapped[list[UUID]] = mapped_column(ARRAY(PG_UUID(as_uuid=True)), server_default=text("'{}'::uuid[]"))
+    addresses: Mapped[Texts]
+    """Of people, lowercase: mail from and to them, and mailboxes with these addresses."""
+    query: Mapped[str | None]
+    zone: Mapped[str] = mapped_column(server_default=text("'UTC'"))
+    """The time zone of the days in the query."""
+    created_by: Mapped[str]
+    created_by_id: Mapped[UUID | None]
+    created_at: Mapped[CreatedAt]
+    evaluated_at: Mapped[datetime | None]
+    """When the messages that the query finds were last added to HoldMessageTable."""
+    release_requested_at: Mapped[datetime | None]
+    release_requested_by: Mapped[str | None]
+    release_requested_by_id: Mapped[UUID | None]
+    release_reason: Mapped[str | None]
+    released_at: Mapped[datetime | None]
+    released_by: Mapped[str | None]
+
+    __table_args__ = (
+        Index("uq_holds_name", func.lower(text("name")), unique=True, postgresql_where=text("released_at IS NULL")),
+    )
+
+
+class HoldMessageTable(Base):
+    """A single message on hold: selected, or found by the hold's query. What a query has found once stays on hold.
+
+    No foreign key to messages: after a rebuild, the rows are there before the messages.
+    """
+
+    __tablename__ = "hold_messages"
+
+    hold_id: Mapped[UUID] = mapped_column(ForeignKey("holds.id", ondelete="CASCADE"), primary_key=True)
+    message_id: Mapped[UUID] = mapped_column(primary_key=True, index=True)
+    is_selected: Mapped[bool] = mapped_column(server_default=text("false"))
+    """Chosen by a person; the others were found by the query."""
+
+
+# Every deletion of mail marks a copy as deleted (or removes its row), so every deletion passes this trigger. The lock makes it
+# wait for a hold that is being placed, and lets a hold wait for the deletions before it. Where a hold has a query, the deletion
+# must have compared the messages with it in the same transaction (archiver.retention.holds). A deletion that was carried out
+# before, and is replayed from the packs, is not a new one. (Percent signs are doubled for DDL.)
+HOLD_GUARD = """
+CREATE FUNCTION holds_on(message uuid, mailbox uuid) RETURNS SETOF holds LANGUAGE plpgsql STABLE
+    SET search_path = pg_catalog, public, pg_temp AS $$
+BEGIN
+    RETURN QUERY SELECT h.* FROM holds h WHERE h.released_at IS NULL AND (
+        mailbox = ANY(h.mailbox_ids)
+        OR EXISTS (SELECT 1 FROM hold_messages x WHERE x.hold_id = h.id AND x.message_id = message)
+        OR (h.addresses <> '{}' AND (
+            EXISTS (SELECT 1 FROM participants p WHERE p.message_id = message AND p.address = ANY(h.addresses))
+            OR EXISTS (SELECT 1 FROM mailboxes b WHERE b.id = mailbox AND lower(b.address) = ANY(h.addresses)))));
+END $$;
+CREATE FUNCTION refuse_deletion_on_hold() RETURNS trigger LANGUAGE plpgsql
+    SET search_path = pg_catalog, public, pg_temp AS $$
+DECLARE names text;
+BEGIN
+    PERFORM pg_advisory_xact_lock_shared(hashtextextended('archiver:holds', 0));
+    IF current_setting('archiver.replays_deletions', true) IS DISTINCT FROM 'yes'
+            AND EXISTS (SELECT 1 FROM holds WHERE released_at IS NULL) THEN
+        SELECT string_agg(name, ', ' ORDER BY name) INTO names FROM holds_on(OLD.message_id, OLD.mailbox_id);
+        IF names IS NOT NULL THEN
+            RAISE EXCEPTION 'message %% is on hold: %%', OLD.message_id, names USING ERRCODE = 'restrict_violation';
+        END IF;
+        IF current_setting('archiver.holds_checked', true) IS DISTINCT FROM 'yes'
+                AND EXISTS (SELECT 1 FROM holds WHERE released_at IS NULL AND query IS NOT NULL) THEN
+            RAISE EXCEPTION 'message %% was not compared with the queries of the holds', OLD.message_id
+                USING ERRCODE = 'restrict_violation';
+        END IF;
+    END IF;
+    IF TG_OP = 'DELETE' THEN
+        RETURN OLD;
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER refuse_marking_on_hold BEFORE UPDATE ON message_copies FOR EACH ROW
+    WHEN (OLD.deleted_at IS NULL AND OLD.message_id IS NOT NULL
+        AND (NEW.deleted_at IS NOT NULL OR NEW.message_id IS DISTINCT FROM OLD.message_id))
+    EXECUTE FUNCTION refuse_deletion_on_hold();
+CREATE TRIGGER refuse_removal_on_hold BEFORE DELETE ON message_copies FOR EACH ROW
+    WHEN (OLD.deleted_at IS NULL AND OLD.message_id IS NOT NULL) EXECUTE FUNCTION refuse_deletion_on_hold();
+"""
+event.listen(Base.metadata, "after_create", DDL(HOLD_GUARD))  # type: ignore[no-untyped-call]
