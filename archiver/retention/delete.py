@@ -2,7 +2,7 @@
 
 Mail on hold is never deleted (archiver.retention.holds). The copy's row stays, with `deleted_at` and the SHA-256, so that no
 sync or import brings the message back into this mailbox, whatever its key; the next compaction removes the bytes. The tombstone
-in the packs counts once it is confirmed, which happens after the commit: a rebuild never applies a deletion that was rolled back.
+in the packs counts once it is confirmed, which happens after the commit: a rebuild never applies what was rolled back.
 """
 
 from __future__ import annotations
