@@ -4,7 +4,7 @@ ARG PYTHON_IMAGE=python:3.11-slim-bookworm
 FROM ${PYTHON_IMAGE} AS build
 WORKDIR /src
 RUN python -m venv /opt/archiver
-COPY pyproject.toml requirements.lock README.md LICENSE ./
+COPY pyproject.toml setup.py requirements.lock README.md LICENSE ./
 RUN /opt/archiver/bin/pip install --no-cache-dir --disable-pip-version-check --require-hashes -r requirements.lock
 COPY archiver archiver
 COPY workers workers

@@ -64,4 +64,11 @@ Running
     area           a package of `archiver` that owns its SQL, its functions and its words
 """
 
+import sys
+from pathlib import Path
+
 __version__ = "0.1.0"
+
+# In a wheel, the packages beside this one are below it (setup.py). They come first: other programs have such names, too.
+if (_bundled := Path(__file__).with_name("bundled")).is_dir():
+    sys.path.insert(0, str(_bundled))

@@ -52,6 +52,8 @@ class ConnectorKind:
     """Generated mail, offered only by `archiver demo` (SAMPLE_SOURCES)."""
     watches: bool = False
     """Its connectors can wait for new mail (connectors.base.Watching), if the setting `watch` enables it."""
+    extra: str | None = None
+    """Its packages are installed with this extra (connectors.extras)."""
 
 
 def _open_fake(settings: FakeSettings, _: FakeSecrets, context: Context) -> Connector:
@@ -65,9 +67,22 @@ def _open_files(settings: FilesSettings, _: FilesSecrets, context: Context) -> C
 KINDS: dict[str, ConnectorKind] = {
     kind.name: kind
     for kind in (
-        ConnectorKind("google", "All mailboxes of a Google Workspace", WorkspaceSettings, WorkspaceSecrets, WorkspaceConnector),
         ConnectorKind(
-            "gmail", "One Gmail account, by browser sign-in", GmailSettings, GmailSecrets, GmailConnector, GmailSignIn
+            "google",
+            "All mailboxes of a Google Workspace",
+            WorkspaceSettings,
+            WorkspaceSecrets,
+            WorkspaceConnector,
+            extra="google",
+        ),
+        ConnectorKind(
+            "gmail",
+            "One Gmail account, by browser sign-in",
+            GmailSettings,
+            GmailSecrets,
+            GmailConnector,
+            GmailSignIn,
+            extra="google",
         ),
         ConnectorKind(
             "microsoft",
@@ -75,6 +90,7 @@ KINDS: dict[str, ConnectorKind] = {
             Microsoft365Settings,
             Microsoft365Secrets,
             open_organisation,
+            extra="microsoft",
         ),
         ConnectorKind(
             "outlook",
@@ -83,6 +99,7 @@ KINDS: dict[str, ConnectorKind] = {
             OutlookSecrets,
             open_outlook,
             OutlookSignIn,
+            extra="microsoft",
         ),
         ConnectorKind(
             "imap",

@@ -46,6 +46,7 @@ COMMANDS = {
     "service": "archiver.cli.service:app",
     "migrate": "archiver.cli.servers:migrate",
     "web": "archiver.cli.servers:web",
+    "worker": "archiver.cli.servers:worker",
     "search-server": "archiver.cli.servers:search_server",
 }
 _SHORT = frozenset({"search", "show"})

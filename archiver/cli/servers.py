@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import runpy
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,7 +14,7 @@ import typer
 from archiver.cli.connection import connect, connect_to_unmigrated
 from archiver.cli.output import Json, console, messages, print_json
 from archiver.config import Settings, load_settings, page_address
-from archiver.errors import ArchiverError
+from archiver.errors import ArchiverError, UsageError
 from archiver.logs import set_up_logs
 from archiver.quantity import quantity
 from archiver.secrets import SecretFolder
@@ -86,6 +88,20 @@ def _announce_first_start(settings: Settings) -> None:
         messages.print(f"archiver: no link for the first administrator: {error}", markup=False, soft_wrap=True)
     finally:
         engine.dispose()
+
+
+def worker(
+    queue: Annotated[str, typer.Argument(help="The queue to take jobs from: ingestion or indexing.")],
+    number: Annotated[int, typer.Option(min=1, help="Number of this process on its queue, for the name of its log file.")] = 1,
+    alive_file: Annotated[
+        Path | None, typer.Option(help="File to touch every few seconds while the worker is healthy.")
+    ] = None,
+) -> None:
+    """Run only one worker process, until it receives SIGTERM. It needs DATABASE_URL and REDIS_URL."""
+    if queue not in ("ingestion", "indexing"):
+        raise UsageError(f"there is no queue {queue!r}: expected ingestion or indexing")
+    sys.argv = ["workers", queue, f"--number={number}", *([f"--alive-file={alive_file}"] if alive_file else [])]
+    runpy.run_module("workers", run_name="__main__", alter_sys=True)  # by name: nothing here imports that package
 
 
 def search_server(

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import platform
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 
 import psycopg
@@ -27,9 +29,12 @@ from archiver.queue.queues import ping
 from archiver.secrets import CREDENTIALS_KEY_FILE, STORAGE_KEY_FILE, credentials_keyring, storage_keyring
 from archiver.supervisor.folder import DataFolder
 from archiver.supervisor.modes import open_to_others
+from connectors.extras import PACKAGES, missing_extra
 
 _RELEASED = datetime(2026, 11, 1, tzinfo=UTC)
 _CLOCK_SKEW_SECONDS = 5
+_MACHINES = frozenset({"x86_64", "amd64", "aarch64", "arm64"})
+_GLIBC = (2, 28)
 
 _OPEN_GAPS = """
     SELECT id FROM audit_log WHERE object_kind = 'audit' AND action = 'audit.gap_found' AND id > coalesce((
@@ -51,7 +56,16 @@ class DoctorFinding:
 
 def examine(settings: Settings, *, running: bool, port_free: Callable[[], None]) -> list[DoctorFinding]:
     """`running`: the parts run on this data folder, and `settings` has their addresses."""
-    findings = [_python(), _packages(), _disk(settings), *_folder(settings), *_keys(settings), _clock(settings)]
+    findings = [
+        _python(),
+        _machine(),
+        _packages(),
+        _extras(settings),
+        _disk(settings),
+        *_folder(settings),
+        *_keys(settings),
+        _clock(settings),
+    ]
     findings.append(_readers())
     findings.append(_ocr(settings))
     findings.append(_port(settings, port_free, running=running))
@@ -61,6 +75,40 @@ def examine(settings: Settings, *, running: bool, port_free: Callable[[], None])
 
 def _python() -> DoctorFinding:
     return DoctorFinding("python", Verdict.OK, f"{platform.python_version()} on {platform.system()} {platform.machine()}")
+
+
+def _machine() -> DoctorFinding:
+    """Of the machines that docs/running.md names."""
+    return judge_machine(platform.system(), platform.machine(), sys.maxsize > 1 << 32, platform.libc_ver())
+
+
+def judge_machine(system: str, machine: str, is_64_bit: bool, libc: tuple[str, str]) -> DoctorFinding:
+    if not is_64_bit or machine.lower() not in _MACHINES:
+        text = (
+            f"{system} on {machine}: the embedded servers exist for 64-bit x86 and ARM only; run them in containers elsewhere"
+        )
+        return DoctorFinding("machine", Verdict.FAILED, text)
+    if system == "Darwin":
+        text = "macOS: the child processes that read mail are limited, but not confined as on Linux"
+        return DoctorFinding("machine", Verdict.OK if machine == "arm64" else Verdict.WARNING, text)
+    if system != "Linux":
+        return DoctorFinding("machine", Verdict.WARNING, f"{system}: only Linux and macOS are supported")
+    if libc[0] == "glibc" and tuple(map(int, libc[1].split(".")[:2])) < _GLIBC:
+        text = (
+            f"glibc {libc[1]}: the packages need {'.'.join(map(str, _GLIBC))} or newer; upgrade the system, or use containers"
+        )
+        return DoctorFinding("machine", Verdict.FAILED, text)
+    return DoctorFinding("machine", Verdict.OK, " ".join(filter(None, (system, machine, *libc))))
+
+
+def _extras(settings: Settings) -> DoctorFinding:
+    absent = [name for name in PACKAGES if missing_extra(name)]
+    if find_spec("boto3") is None or find_spec("obstore") is None:
+        absent.append("s3")
+        if settings.storage_type == "s3":
+            return DoctorFinding("extras", Verdict.FAILED, "STORAGE_TYPE=s3: install Archiver with the extra 's3'")
+    text = f"not installed: {', '.join(absent)} (the extra 'all' brings everything)" if absent else "all are installed"
+    return DoctorFinding("extras", Verdict.OK, text)
 
 
 def _packages() -> DoctorFinding:

@@ -10,6 +10,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from archiver.config import check_schedule
 from archiver.errors import UsageError
+from connectors.extras import missing_extra
 from connectors.kinds import KINDS, ConnectorKind
 
 WATCHED = frozenset(kind.name for kind in KINDS.values() if kind.watches)
@@ -77,6 +78,8 @@ def _holds_path(annotation: Any) -> bool:
 
 def validate(kind: ConnectorKind, settings: Mapping[str, Any], secrets: Mapping[str, Any]) -> tuple[BaseModel, BaseModel]:
     """Raises UsageError with one line per invalid value; a secret's value is never shown."""
+    if problem := missing_extra(kind.extra):
+        raise UsageError(f"a source of kind {kind.name} can't be used: {problem}")
     checked = _validated(kind, kind.settings, settings, "setting")
     schedule = getattr(checked, "schedule", None)
     if schedule:

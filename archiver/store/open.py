@@ -9,6 +9,7 @@ from sqlalchemy import Engine, text
 from archiver.config import Settings
 from archiver.db.engine import autocommit
 from archiver.db.states import PackState
+from archiver.errors import ConfigError
 from archiver.secrets import storage_keyring
 from archiver.store.archive import Archive
 from archiver.store.backend import Backend
@@ -68,7 +69,12 @@ def _backend(settings: Settings, keys: PackKeys, trainer: Trainer, places: Datab
     data = settings.archiver_data
     if settings.storage_type == "local":
         return LocalPacks(data / "packs", keys, trainer, places.known_end)
-    from archiver.store.s3 import Bucket, S3Packs  # boto3 is large, and most archives do without
+    try:
+        from archiver.store.s3 import Bucket, S3Packs  # boto3 is large, and most archives do without
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"STORAGE_TYPE=s3 needs packages that are not installed ({error.name}): install Archiver with the extra 's3'"
+        ) from error
 
     cache = BlockCache(data / "cache", settings.storage_s3_cache_bytes)
     return S3Packs(Bucket.of(settings), keys, trainer, data / "scratch", cache)

@@ -21,6 +21,7 @@ from archiver.supervisor.ready import VARIABLE
 from archiver.supervisor.valkey import EmbeddedValkey
 
 _BACKLOG = 256
+_WORKER = "archiver.supervisor.worker"
 _ORDINARY = frozenset({"PATH", "HOME", "LANG", "TZ", "TMPDIR", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH"})
 
 
@@ -134,12 +135,12 @@ def plan(settings: Settings, folder: DataFolder) -> Stack:
         return StackPart(name, Program(arguments, environment), needs=servers, stop_order=0)
 
     indexing = [
-        program("indexing" if number == 1 else f"indexing-{number}", "workers", "indexing", f"--number={number}")
+        program("indexing" if number == 1 else f"indexing-{number}", _WORKER, "indexing", f"--number={number}")
         for number in range(1, settings.indexing_processes + 1)
     ]
     return Stack(
         servers=tuple(embedded),
-        workers=(program("ingestion", "workers", "ingestion"), *indexing),
+        workers=(program("ingestion", _WORKER, "ingestion"), *indexing),
         web=(program("web", "archiver", "web"),),
         environment=addresses,
     )

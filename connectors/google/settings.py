@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 from functools import lru_cache
-from typing import Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 from urllib.parse import urlsplit
 
-from google.auth import crypt
 from pydantic import AfterValidator, ConfigDict, Field, SecretStr, model_validator
 
+from connectors.extras import LazyModule
 from connectors.selection import Destination, SourceSettings, Strict, Texts
+
+if TYPE_CHECKING:
+    from google.auth import crypt
+else:
+    crypt = LazyModule("google.auth.crypt", "google")
 
 TOKEN_URL = "https://oauth2.googleapis.com/token"  # noqa: S105
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")

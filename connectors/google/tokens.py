@@ -12,15 +12,19 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlencode
 
-from google.auth import jwt
-
 from connectors.errors import AuthFailed, Throttled, Unavailable
+from connectors.extras import LazyModule
 from connectors.google.http import GoogleHttpClient
 from connectors.google.settings import signer
 from connectors.http import http_date, retry_after
+
+if TYPE_CHECKING:
+    from google.auth import jwt
+else:
+    jwt = LazyModule("google.auth.jwt", "google")
 
 GMAIL_SCOPE = "https://www.googleapis.com/auth/gmail.readonly"
 USERS_SCOPE = "https://www.googleapis.com/auth/admin.directory.user.readonly"

@@ -10,8 +10,7 @@ from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from itertools import count, islice
 from pathlib import Path
-
-import httpx2
+from typing import TYPE_CHECKING
 
 from connectors.base import BATCH_BYTES, Context, FailedMessage, RawMessage, not_found
 from connectors.batching import size_of
@@ -22,6 +21,9 @@ from connectors.microsoft.graph import BATCH_REQUESTS, Graph, GraphRefused
 from connectors.microsoft.http import GraphHttpClient
 from connectors.microsoft.metadata import MessageMetadata
 from connectors.spool import Spool
+
+if TYPE_CHECKING:
+    import httpx2
 
 Found = RawMessage | FailedMessage
 Wanted = tuple[MessageMetadata, str]

@@ -6,17 +6,22 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, urlsplit
 
-import httpx2
 import orjson
 
 from connectors.base import Context, Json, Quota
 from connectors.errors import AuthFailed, Throttled, Unavailable
+from connectors.extras import LazyModule
 from connectors.microsoft.error_messages import mailbox_error, one_line, permission_error
 from connectors.microsoft.http import GraphHttpClient, pause_seconds
 from connectors.microsoft.tokens import MicrosoftTokens
+
+if TYPE_CHECKING:
+    import httpx2
+else:
+    httpx2 = LazyModule("httpx2", "microsoft")
 
 T = TypeVar("T")
 

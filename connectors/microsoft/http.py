@@ -9,14 +9,18 @@ import threading
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
-
-import httpx2
+from typing import TYPE_CHECKING, Any
 
 from connectors.errors import Unavailable
+from connectors.extras import LazyModule
 from connectors.http import retry_after
 
-_TIMEOUT = httpx2.Timeout(60.0, connect=20.0)
+if TYPE_CHECKING:
+    import httpx2
+else:
+    httpx2 = LazyModule("httpx2", "microsoft")
+
+_CONNECT_SECONDS, _SECONDS = 20.0, 60.0
 _USER_AGENT = "archiver"
 
 
@@ -97,7 +101,7 @@ class GraphHttpClient:
             if self._client is None:
                 self._client = httpx2.Client(
                     verify=self._ssl_context(),
-                    timeout=_TIMEOUT,
+                    timeout=httpx2.Timeout(_SECONDS, connect=_CONNECT_SECONDS),
                     limits=httpx2.Limits(max_connections=self._at_once, max_keepalive_connections=self._at_once),
                     headers={"User-Agent": _USER_AGENT},
                 )

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Any
-
-import msal
+from typing import TYPE_CHECKING, Any
 
 from connectors.base import Json
 from connectors.errors import AuthFailed
+from connectors.extras import LazyModule
 from connectors.microsoft.error_messages import entra_error
 from connectors.microsoft.http import GraphHttpClient
 from connectors.microsoft.settings import OutlookSecrets, OutlookSettings
 from connectors.microsoft.tokens import acquire_token, client_options, scopes
+
+if TYPE_CHECKING:
+    import msal
+else:
+    msal = LazyModule("msal", "microsoft")
 
 
 class OutlookSignIn:

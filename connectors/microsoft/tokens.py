@@ -6,9 +6,8 @@ import hashlib
 import logging
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-import msal
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
@@ -16,9 +15,15 @@ from cryptography.x509 import load_pem_x509_certificate
 
 from connectors.base import Context, Json
 from connectors.errors import AuthFailed, Throttled, Unavailable
+from connectors.extras import LazyModule
 from connectors.microsoft.error_messages import entra_error
 from connectors.microsoft.http import GraphHttpClient, pause_seconds
 from connectors.microsoft.settings import GraphSettings, Microsoft365Secrets, Microsoft365Settings, OutlookSettings
+
+if TYPE_CHECKING:
+    import msal
+else:
+    msal = LazyModule("msal", "microsoft")
 
 _BEFORE_EXPIRY_SECONDS = 300.0
 _KEPT_AT_MOST = 1000

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import zipfile
@@ -45,24 +44,27 @@ def test_the_wheel_runs_without_the_repository(tmp_path: Path) -> None:
     wheel = build_wheel(tmp_path / "build")
     with zipfile.ZipFile(wheel) as opened:
         inside = {name for name in opened.namelist() if ".dist-info/" not in name}
-    wanted = files_of("archiver") | files_of("workers") | files_of("connectors") | files_of("migrations")
-    wanted.remove("migrations/script.py.mako")  # for those who write new ones
+    beside = files_of("workers") | files_of("connectors") | files_of("migrations")
+    wanted = files_of("archiver") | {f"archiver/bundled/{name}" for name in beside}
+    wanted.remove("archiver/bundled/migrations/script.py.mako")  # for those who write new ones
     assert wanted - inside == set(), "not in the wheel"
     assert inside - wanted == set()
-    assert {name.split("/")[0] for name in inside} == {"archiver", "workers", "connectors", "migrations"}
+    assert {name.split("/")[0] for name in inside} == {"archiver"}, "other names are other programs'"
 
     python = install(wheel, tmp_path / "installed")
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     found = subprocess.run(
-        [python, "-c", "import archiver, json, migrations, workers; print(json.dumps([archiver.__file__, workers.__file__]))"],
+        [python, "-c", "import archiver, migrations, workers; print(archiver.__file__, migrations.__file__, workers.__file__)"],
         cwd=elsewhere, capture_output=True, text=True, check=True,
     )  # fmt: skip
-    assert all(Path(path).is_relative_to(tmp_path / "installed") for path in json.loads(found.stdout))
+    assert all(Path(path).is_relative_to(tmp_path / "installed") for path in found.stdout.split())
 
-    for name in ("workers.py", "connectors.py", "migrations/__init__.py"):  # somebody's own, which must not be taken for ours
-        (elsewhere / name).parent.mkdir(exist_ok=True)
-        (elsewhere / name).write_text("raise SystemExit('not this one')\n")
+    packages = next((tmp_path / "installed").glob("lib/python3*/site-packages"))
+    for place in (elsewhere, packages):  # somebody's own, which must not be taken for ours
+        for name in ("workers.py", "connectors.py", "migrations/__init__.py"):
+            (place / name).parent.mkdir(exist_ok=True)
+            (place / name).write_text("raise SystemExit('not this one')\n")
     archiver = Installed(elsewhere / "data", python.with_name("archiver"))
     try:
         archiver.start()

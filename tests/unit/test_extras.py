@@ -1,0 +1,74 @@
+"""A small installation: without the extras everything else works, and what needs one names it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from archiver.errors import UsageError
+from archiver.sources.kinds import kind_of, validate
+from connectors.extras import PACKAGES
+from connectors.kinds import KINDS
+
+ROOT = Path(__file__).parents[2]
+WITHOUT = """
+import sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {"boto3", "botocore", "obstore", "msal", "httpx2"} or name.startswith("google.auth"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Absent())
+"""
+
+
+def run(program: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", WITHOUT + program], capture_output=True, text=True, cwd=ROOT)
+
+
+def test_everything_is_imported_without_the_extras() -> None:
+    done = run(
+        "import archiver.cli.app, archiver.http.serve, workers.__main__, connectors.kinds; print(len(connectors.kinds.KINDS))"
+    )
+    assert done.stdout == f"{len(KINDS)}\n", done.stderr
+
+
+@pytest.mark.parametrize("kind", ["google", "gmail", "microsoft", "outlook"])
+def test_a_source_names_the_extra_that_it_needs(kind: str) -> None:
+    extra = KINDS[kind].extra
+    done = run(
+        "from archiver.errors import UsageError\n"
+        "from archiver.sources.kinds import kind_of, validate\n"
+        f"try: validate(kind_of({kind!r}), {{}}, {{}})\n"
+        "except UsageError as error: print(error)"
+    )
+    assert done.stdout.startswith(f"a source of kind {kind} can't be used: it needs packages"), done.stderr
+    assert f"install Archiver with the extra {extra!r}" in done.stdout
+
+
+def test_other_kinds_need_none() -> None:
+    assert {kind.name for kind in KINDS.values() if kind.extra is None} == {"imap", "files", "import", "fake"}
+    with pytest.raises(UsageError, match="host"):
+        validate(kind_of("imap"), {}, {})
+
+
+def test_a_bucket_names_the_extra_that_it_needs(tmp_path: Path) -> None:
+    done = run(
+        "from archiver.config import Settings\n"
+        "from archiver.errors import ConfigError\n"
+        "from archiver.store import open as opening\n"
+        f"settings = Settings(archiver_data={str(tmp_path)!r}, storage_type='s3')\n"
+        "try: opening._backend(settings, None, None, None)\n"
+        "except ConfigError as error: print(error)"
+    )
+    assert "STORAGE_TYPE=s3 needs packages that are not installed" in done.stdout, done.stderr
+    assert "with the extra 's3'" in done.stdout
+
+
+def test_the_extras_are_those_of_the_project_and_all_names_every_one() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert set(extras) - {"dev", "all", "s3"} == set(PACKAGES)
+    assert extras["all"] == [f"archiver[{','.join(name for name in extras if name not in ('dev', 'all'))}]"]
