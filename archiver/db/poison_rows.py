@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import DataError
 
-from archiver.db.sql import run
+from archiver.db.sql import query
 from archiver.logs import get_logger
 
 log = get_logger("rows")
+T = TypeVar("T")
 UNREADABLE = (DataError, ValueError, OverflowError)
 """Raised when a value can't be represented in Python."""
 
@@ -27,9 +28,9 @@ class PoisonRow:
     reason: str
 
 
-def one_by_one(keys: Iterable[tuple[UUID, int]], read: Callable[[UUID], Sequence[Any]]) -> tuple[list[Any], list[PoisonRow]]:
+def one_by_one(keys: Iterable[tuple[UUID, int]], read: Callable[[UUID], Sequence[T]]) -> tuple[list[T], list[PoisonRow]]:
     """The readable rows, and the unreadable ones. `read` returns one row, or none if it is gone."""
-    rows: list[Any] = []
+    rows: list[T] = []
     poison: list[PoisonRow] = []
     for row_id, version in keys:
         try:
@@ -45,21 +46,29 @@ def _describe(error: Exception) -> str:
     return f"{type(cause).__name__}: {cause}"[:200]
 
 
+class VersionedRow(NamedTuple):
+    id: UUID
+    version: int
+
+
 def read_rows(
-    connection: Connection, statement: str, alone: str, give_up: Callable[[list[PoisonRow]], object], **parameters: Any
-) -> Sequence[Any]:
+    connection: Connection,
+    statement: str,
+    alone: str,
+    row: type[T],
+    give_up: Callable[[list[PoisonRow]], object],
+    **parameters: Any,
+) -> list[T]:
     """The rows of `statement`, which has the columns `id` and `version`; `alone` selects a single row by its `id`.
 
     Unreadable rows are passed to `give_up`, which must ensure that the statement does not return them again.
     """
     while True:
         try:
-            return run(connection, statement, **parameters)
+            return query(connection, statement, row, **parameters)
         except UNREADABLE:
-            keys = run(connection, f"SELECT id, version FROM ({statement}) AS found", **parameters)  # noqa: S608
-        rows, poison = one_by_one(
-            [(key.id, key.version) for key in keys], lambda row_id: run(connection, alone, **{**parameters, "id": row_id})
-        )
+            keys = query(connection, f"SELECT id, version FROM ({statement}) AS found", VersionedRow, **parameters)  # noqa: S608
+        rows, poison = one_by_one(keys, lambda row_id: query(connection, alone, row, **{**parameters, "id": row_id}))
         if not poison:
             return rows
         give_up(poison)

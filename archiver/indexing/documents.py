@@ -11,10 +11,12 @@ from uuid import UUID
 from sqlalchemy import Engine
 
 from archiver.db import sql
+from archiver.db.poison_rows import PoisonRow
 from archiver.db.states import SearchState, TextState
 from archiver.extract.pool import ChildFailed
 from archiver.indexing import statements
 from archiver.indexing.message_reader import MailReader, OpenedMail
+from archiver.indexing.rows import CopyValues, DueMessage, PersonValues, StoredPart
 from archiver.indexing.texts import KnownText, known_texts, read_pages
 from archiver.logs import get_logger
 from archiver.mail.message import PARSER_VERSION, SIDE_BY_SIDE
@@ -41,15 +43,13 @@ log = get_logger("indexing")
 
 P = ParamSpec("P")
 T = TypeVar("T")
-Row = Any
-"""A row of `statements`: a message with its location in the packs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
     """A message whose document can be sent, and what is written to Postgres once it has arrived."""
 
-    row: Row
+    row: DueMessage
     thread_id: UUID | None
     document: bytes
     state: SearchState
@@ -61,7 +61,7 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class UnreadableDocument:
-    row: Row
+    row: DueMessage | PoisonRow
     reason: str
 
 
@@ -101,10 +101,10 @@ class DocumentMaker:
 
     def make(
         self,
-        rows: Sequence[Row],
+        rows: Sequence[DueMessage],
         threads: Mapping[UUID, UUID | None],
         extract: Extract | None = None,
-        begin: Callable[[Sequence[Row]], None] = lambda rows: None,
+        begin: Callable[[Sequence[DueMessage]], None] = lambda rows: None,
         tick: Callable[[], None] = lambda: None,
     ) -> Iterator[Ready | UnreadableDocument]:
         """Yields documents in the order of the rows. With `extract`, unread attachments are read first.
@@ -127,22 +127,28 @@ class DocumentMaker:
             else:
                 yield from self._make(group, beside, extract, tick)
 
-    def _beside(self, rows: Sequence[Row], threads: Mapping[UUID, UUID | None]) -> Beside:
+    def _beside(self, rows: Sequence[DueMessage], threads: Mapping[UUID, UUID | None]) -> Beside:
         ids = sql.uuids(row.id for row in rows)
         with self._engine.connect() as connection:
-            copies = _grouped(sql.run(connection, statements.COPIES, ids=ids))
-            people = _grouped(sql.run(connection, statements.PEOPLE, ids=ids))
-            for part in sql.run(connection, statements.PARTS, ids=ids):
-                self.mail.remember(bytes(part.part_sha256), PackLocation(part.pack_id, part.position, part.stored_bytes))
+            copies = _grouped(sql.query(connection, statements.COPIES, CopyValues, ids=ids))
+            people = _grouped(sql.query(connection, statements.PEOPLE, PersonValues, ids=ids))
+            for part in sql.query(connection, statements.PARTS, StoredPart, ids=ids):
+                self.mail.remember(part.part_sha256, PackLocation(part.pack_id, part.position, part.stored_bytes))
         return Beside(threads, people, copies)
 
     def _make(
-        self, rows: Sequence[Row], beside: Beside, extract: Extract | None, tick: Callable[[], None], *, is_last: bool = False
+        self,
+        rows: Sequence[DueMessage],
+        beside: Beside,
+        extract: Extract | None,
+        tick: Callable[[], None],
+        *,
+        is_last: bool = False,
     ) -> Iterator[Ready | UnreadableDocument]:
         """One child reads them together. If it dies, each is read again alone, which identifies the message that killed it."""
-        opened: list[tuple[Row, OpenedMail]] = []
+        opened: list[tuple[DueMessage, OpenedMail]] = []
         for row in rows:
-            mail = _attempt(row, self.mail.open, row.sha256, _place(row))
+            mail = _attempt(row, self.mail.open, row.sha256, row.place)
             if isinstance(mail, UnreadableDocument):
                 yield mail
             else:
@@ -163,7 +169,7 @@ class DocumentMaker:
 
     def _documents(
         self,
-        opened: Sequence[tuple[Row, OpenedMail]],
+        opened: Sequence[tuple[DueMessage, OpenedMail]],
         beside: Beside,
         extract: Extract | None,
         tick: Callable[[], None],
@@ -187,7 +193,7 @@ class DocumentMaker:
         with self._engine.connect() as connection:
             return known_texts(connection, hashes)
 
-    def _inputs(self, row: Row, mail: ReadMail, beside: Beside, texts: Mapping[bytes, KnownText]) -> list[Any]:
+    def _inputs(self, row: DueMessage, mail: ReadMail, beside: Beside, texts: Mapping[bytes, KnownText]) -> list[Any]:
         """The arguments that the child process expects (archiver.parsing.answers)."""
         message_id = str(row.id)
         pages = {
@@ -211,7 +217,7 @@ class DocumentMaker:
         ]
 
     def _ready(
-        self, row: Row, mail: ReadMail, made: Document, beside: Beside, texts: Mapping[bytes, KnownText]
+        self, row: DueMessage, mail: ReadMail, made: Document, beside: Beside, texts: Mapping[bytes, KnownText]
     ) -> Ready | UnreadableDocument:
         if made.error is not None:
             log.error("document_failed", message=str(row.id), error=made.error)
@@ -231,12 +237,12 @@ class DocumentMaker:
         return Ready(row, beside.threads.get(row.id), made.json, state, reasons, mail.has_attachments, attachments)
 
 
-def parse_groups(rows: Sequence[Row]) -> Iterator[list[Row]]:
+def parse_groups(rows: Sequence[DueMessage]) -> Iterator[list[DueMessage]]:
     """Groups of messages to parse together, limited in number and size, with at least one each.
 
     A message whose last reader disappeared is parsed alone, after all others.
     """
-    group: list[Row] = []
+    group: list[DueMessage] = []
     size = 0
     for row in rows:
         if row.attempts:
@@ -251,7 +257,7 @@ def parse_groups(rows: Sequence[Row]) -> Iterator[list[Row]]:
     yield from ([row] for row in rows if row.attempts)
 
 
-def _attempt(row: Row, read: Callable[P, T], *given: P.args, **named: P.kwargs) -> T | UnreadableDocument:
+def _attempt(row: DueMessage, read: Callable[P, T], *given: P.args, **named: P.kwargs) -> T | UnreadableDocument:
     """An unreadable mail must not stop the others; an unavailable store stops all of them."""
     try:
         return read(*given, **named)
@@ -297,11 +303,7 @@ def _attachment_rows(message_id: UUID, attachments: Sequence[ReadFile]) -> list[
     ]
 
 
-def _place(row: Row) -> PackLocation | None:
-    return PackLocation(row.pack_id, row.position, row.stored_bytes) if row.pack_id is not None else None
-
-
-def _grouped(rows: Sequence[Any]) -> dict[str, list[Sequence[Any]]]:
+def _grouped(rows: Sequence[tuple[Any, ...]]) -> dict[str, list[Sequence[Any]]]:
     """By the message's id, the first column of each row."""
     found: dict[str, list[Sequence[Any]]] = {}
     for message_id, *values in rows:

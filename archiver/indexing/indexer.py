@@ -23,9 +23,10 @@ from archiver.db.ids import uuid7
 from archiver.db.poison_rows import PoisonRow, read_rows
 from archiver.db.states import SearchState
 from archiver.indexing import statements
-from archiver.indexing.documents import DocumentMaker, Extract, Ready, Row, UnreadableDocument
+from archiver.indexing.documents import DocumentMaker, Extract, Ready, UnreadableDocument
 from archiver.indexing.indexes import Indexes, ensure_live, load_indexes
 from archiver.indexing.leases import ATTACHMENTS, BODY, Counts, Lease
+from archiver.indexing.rows import DueMessage
 from archiver.indexing.threads import hold_threads, join_threads
 from archiver.logs import get_logger
 from archiver.mail.message import PARSER_VERSION
@@ -134,9 +135,11 @@ class Indexer:
                 self._release([lease])
                 raise
 
-    def fill(self, batches: Iterable[Sequence[Row]], indexes: Indexes, done: Callable[[Sequence[Row]], None]) -> None:
+    def fill(
+        self, batches: Iterable[Sequence[DueMessage]], indexes: Indexes, done: Callable[[Sequence[DueMessage]], None]
+    ) -> None:
         """Sends documents of messages that are not leased to these indexes; calls `done` for each batch that has arrived."""
-        under_way: deque[tuple[Sequence[Row], list[Future[list[UnreadableDocument]]]]] = deque()
+        under_way: deque[tuple[Sequence[DueMessage], list[Future[list[UnreadableDocument]]]]] = deque()
 
         def settle(limit: int) -> None:
             while len(under_way) > limit:
@@ -172,14 +175,14 @@ class Indexer:
             threads = join_threads(connection, rows)
         return Lease(lease_id, sorted(rows, key=_place), indexes, threads, stage)
 
-    def _rows(self, connection: Connection, statement: str, *, raised: int, **parameters: int) -> Sequence[Row]:
+    def _rows(self, connection: Connection, statement: str, *, raised: int, **parameters: int) -> Sequence[DueMessage]:
         """A row that can't be read becomes `failed`, and the others continue."""
 
         def give_up(poison: list[PoisonRow]) -> None:
             rows = [replace(row, version=row.version - raised) for row in poison]
             _write_failed(connection, [UnreadableDocument(row, row.reason) for row in rows])
 
-        return read_rows(connection, statement, statements.ALONE, give_up, raised=raised, **parameters)
+        return read_rows(connection, statement, statements.ALONE, DueMessage, give_up, raised=raised, **parameters)
 
     # building and sending
 
@@ -215,7 +218,7 @@ class Indexer:
         self._begin(lease, ())
         return arrived, unreadable, requests
 
-    def _begin(self, lease: Lease, rows: Sequence[Row]) -> None:
+    def _begin(self, lease: Lease, rows: Sequence[DueMessage]) -> None:
         """Recorded before messages are read: if this process dies, they may be the cause."""
         if lease.renewed == math.inf:  # not leased
             return
@@ -267,7 +270,7 @@ class Indexer:
         arrived = [ready for ready in arrived if ready.row.id not in failed]
         with self._engine.begin() as connection:
             hold_threads(connection)
-            is_held = bool(sql.run(connection, statements.RELEASE, id=lease.id))
+            is_held = bool(sql.query(connection, statements.RELEASE, UUID, id=lease.id))
             done = _write_arrived(connection, arrived) | _write_failed(connection, unreadable) if is_held else set()
             suspected = [row.id for row in lease.rows if row.attempts and row.id in done]
             if suspected:
@@ -276,7 +279,7 @@ class Indexer:
             lost = sorted({row.id for row in lease.rows} - done)
             if load_indexes(connection).ids != lease.indexes.ids:  # a reindex has begun or ended in the meantime
                 lost = lease.ids
-            gone = set(lost) - {row.id for row in sql.run(connection, statements.RAISE, ids=lost)} if lost else set()
+            gone = set(lost) - set(sql.query(connection, statements.RAISE, UUID, ids=lost)) if lost else set()
         if gone:  # deleted while their documents were in transit
             self.remove([str(message_id) for message_id in sorted(gone)])
         counts = Counts(len(arrived), len(unreadable), sum(ready.state is SearchState.BODY for ready in arrived))
@@ -325,7 +328,7 @@ def _write_arrived(connection: Connection, arrived: Sequence[Ready]) -> set[UUID
     ]
     if not rows:
         return set()
-    done = {row.id for row in sql.run(connection, statements.FINISH, rows=sql.rows(rows))}
+    done = set(sql.query(connection, statements.FINISH, UUID, rows=sql.rows(rows)))
     sql.run(connection, statements.DROP_DEAD_LETTERS, ids=sql.uuids(done))
     new = [ready for ready in arrived if ready.attachments is not None and ready.row.id in done]
     stale = sorted(ready.row.id for ready in new if ready.row.parser_version)
@@ -349,13 +352,13 @@ def _write_failed(connection: Connection, failed: Sequence[UnreadableDocument]) 
         {"i": item.row.id, "v": item.row.version, "r": [{"file": "", "state": "failed", "reason": item.reason}]}
         for item in failed
     ]
-    done = {row.id for row in sql.run(connection, statements.FAIL, rows=sql.rows(rows))}
+    done = set(sql.query(connection, statements.FAIL, UUID, rows=sql.rows(rows)))
     letters = [{"i": uuid7(), "m": item.row.id, "r": item.reason} for item in failed if item.row.id in done]
     sql.run(connection, statements.ADD_DEAD_LETTERS, rows=sql.rows(letters))
     return done
 
 
-def limit_bytes(rows: Sequence[Row]) -> list[Row]:
+def limit_bytes(rows: Sequence[DueMessage]) -> list[DueMessage]:
     """As many rows as fit into a batch's bytes, and at least one."""
     size = 0
     for number, row in enumerate(rows):
@@ -365,8 +368,8 @@ def limit_bytes(rows: Sequence[Row]) -> list[Row]:
     return list(rows)
 
 
-def _place(row: Row) -> tuple[int, int]:
-    return (row.pack_id.int, row.position) if row.pack_id is not None else (0, 0)
+def _place(row: DueMessage) -> tuple[int, int]:
+    return (row.pack_id.int, row.position or 0) if row.pack_id is not None else (0, 0)
 
 
 def _light(ready: Ready) -> Ready:

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from archiver.indexing.documents import Row
 from archiver.indexing.indexes import Indexes
+from archiver.indexing.rows import DueMessage
 
 BODY, ATTACHMENTS = "body", "attachments"
 
@@ -18,7 +18,7 @@ class Lease:
     """Messages that belong to this process while `index_leases` has the lease, and the indexes for their documents."""
 
     id: UUID
-    rows: Sequence[Row]
+    rows: Sequence[DueMessage]
     indexes: Indexes
     threads: Mapping[UUID, UUID | None]
     stage: str = BODY

@@ -7,19 +7,20 @@ Done while an index is filled: each message is at hand then, and the new index g
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
+from typing import NamedTuple
+from uuid import UUID
 
 from sqlalchemy import Engine
 
 from archiver.db import sql
-from archiver.db.values import json_text
-from archiver.indexing.documents import Row
 from archiver.indexing.message_reader import MailReader
+from archiver.indexing.rows import DueMessage
 from archiver.logs import get_logger
 from archiver.mail import limits
 from archiver.parsing.readers import process_readers
 from archiver.store.archive import Archive
 from archiver.store.errors import StoreError, StoreUnavailable
-from archiver.store.pack import PackLocation
 
 log = get_logger("indexing")
 
@@ -36,18 +37,21 @@ _SET = """
     WHERE m.id = r.id RETURNING m.id"""
 
 
-def redate(engine: Engine, archive: Archive, rows: Sequence[Row]) -> int:
+class ReceivedMessage(NamedTuple):
+    id: UUID
+    received_at: datetime
+
+
+def redate(engine: Engine, archive: Archive, rows: Sequence[DueMessage]) -> int:
     """How many of these messages have another date now. What can't be read keeps the one that it has."""
     with engine.connect() as connection:
-        found = sql.run(connection, _IN_DOUBT, ids=[row.id for row in rows])
-    receipts = {row.id: row.received_at for row in found}
+        receipts = dict(sql.query(connection, _IN_DOUBT, ReceivedMessage, ids=[row.id for row in rows]))
     reader, heads = MailReader(archive), {}
     for row in rows:
         if row.id not in receipts:
             continue
         try:
-            place = PackLocation(row.pack_id, row.position, row.stored_bytes) if row.pack_id is not None else None
-            heads[row.id] = reader.open(bytes(row.sha256), place).raw[: limits.HEADER_BYTES + 4]
+            heads[row.id] = reader.open(row.sha256, row.place).raw[: limits.HEADER_BYTES + 4]
         except StoreUnavailable:
             raise
         except StoreError:
@@ -61,7 +65,7 @@ def redate(engine: Engine, archive: Archive, rows: Sequence[Row]) -> int:
         if summary is not None and summary["sort_at"] is not None
     ]
     with engine.begin() as connection:
-        changed = len(sql.run(connection, _SET, rows=json_text(dates, default=str)))
+        changed = len(sql.query(connection, _SET, UUID, rows=sql.rows(dates)))
     if changed:
         log.info("dates_recomputed", messages=changed)
     return changed

@@ -16,7 +16,6 @@ from archiver.db import sql
 from archiver.db.states import SearchIndexState
 from archiver.indexing import statements
 from archiver.indexing.compare import differences
-from archiver.indexing.documents import Row
 from archiver.indexing.indexer import Indexer, limit_bytes
 from archiver.indexing.indexes import (
     LIVE_UID,
@@ -29,6 +28,7 @@ from archiver.indexing.indexes import (
     splits_words_differently,
 )
 from archiver.indexing.redate import redate
+from archiver.indexing.rows import DueMessage
 from archiver.logs import get_logger
 from archiver.queue.jobs import ReindexJob as ReindexJob
 from archiver.search.document import GENERATION, INDEX_SETTINGS
@@ -116,7 +116,7 @@ class ReindexRun:
     def _fill(self, building: SearchIndex, should_stop: Callable[[], bool]) -> bool:
         stopped = False
 
-        def batches() -> Iterator[Sequence[Row]]:
+        def batches() -> Iterator[Sequence[DueMessage]]:
             nonlocal stopped
             pack_id, position = building.cursor_pack_id or UUID(int=0), building.cursor_position or 0
             while True:
@@ -127,10 +127,10 @@ class ReindexRun:
                     return
                 if redate(self._engine, self._archive, rows):
                     rows = self._rows(values)
-                pack_id, position = rows[-1].pack_id, rows[-1].position
+                pack_id, position = rows[-1].pack_id or pack_id, rows[-1].position or 0
                 yield rows
 
-        def done(rows: Sequence[Row]) -> None:
+        def done(rows: Sequence[DueMessage]) -> None:
             values = {"pack_id": rows[-1].pack_id, "position": rows[-1].position, "rows": len(rows), "id": building.id}
             with self._engine.begin() as connection:
                 connection.execute(_MOVE_ON, values)
@@ -138,9 +138,9 @@ class ReindexRun:
         self._indexer.fill(batches(), Indexes(None, building), done)
         return not stopped
 
-    def _rows(self, values: Mapping[str, Any]) -> Sequence[Row]:
+    def _rows(self, values: Mapping[str, Any]) -> Sequence[DueMessage]:
         with self._engine.connect() as connection:
-            return limit_bytes(sql.run(connection, statements.IN_PACKS, **values))
+            return limit_bytes(sql.query(connection, statements.IN_PACKS, DueMessage, **values))
 
     def _repair(self, building: SearchIndex) -> None:
         """Repairs what was changed, deleted or moved during the pass over the packs."""
@@ -151,7 +151,7 @@ class ReindexRun:
             for start in range(0, len(ids), self._batch):
                 values = {"ids": ids[start : start + self._batch]}
                 with self._engine.connect() as connection:
-                    rows = sql.run(connection, statements.BY_ID, **values)
+                    rows = sql.query(connection, statements.BY_ID, DueMessage, **values)
                 self._indexer.fill(_portions(rows), Indexes(None, building), lambda _: None)
 
     def _swap(self, indexes: Indexes, building: SearchIndex) -> None:
@@ -174,7 +174,7 @@ def _become_live(connection: Connection, indexes: Indexes, building: SearchIndex
     connection.execute(_BECOME_LIVE, {"id": building.id, "uid": LIVE_UID})
 
 
-def _portions(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
+def _portions(rows: Sequence[DueMessage]) -> Iterator[Sequence[DueMessage]]:
     while rows:
         portion = limit_bytes(rows)
         yield portion

@@ -69,4 +69,4 @@ def wanting_ocr(connection: Connection, hashes: Iterable[bytes]) -> set[bytes]:
 
 
 def _hashes(connection: Connection, statement: str, **values: object) -> list[bytes]:
-    return [bytes(row.sha256) for row in sql.run(connection, statement, **values)]
+    return sql.query(connection, statement, bytes, **values)

@@ -7,10 +7,11 @@ killed at any point, and goes on where it was.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import Connection, Engine
 
 from archiver.db import sql
 from archiver.indexing import jobs as index_jobs
@@ -30,9 +31,9 @@ _MOST_REGROUPED = 200_000
 
 log = get_logger("rethread")
 
-_STATE = text("SELECT version, stage, cursor FROM thread_rules FOR UPDATE")
-_IS_BEHIND = text("SELECT NOT EXISTS (SELECT 1 FROM thread_rules WHERE version >= :version)")
-_SAVE = text("UPDATE thread_rules SET version = :version, stage = :stage, cursor = :cursor")
+_STATE = "SELECT version, stage, cursor FROM thread_rules FOR UPDATE"
+_IS_BEHIND = "SELECT NOT EXISTS (SELECT 1 FROM thread_rules WHERE version >= :version)"
+_SAVE = "UPDATE thread_rules SET version = :version, stage = :stage, cursor = :cursor"
 # Version 1 took everything in brackets for the name of a list.
 _BRACKETS = """
     SELECT id, subject, thread_subject FROM messages WHERE id > :cursor AND subject LIKE '%[%'
@@ -47,15 +48,35 @@ _SIZES = """
     GROUP BY thread_id ORDER BY thread_id LIMIT :limit"""
 
 
+@dataclass(frozen=True, slots=True)
+class ThreadRulesState:
+    version: int
+    stage: str
+    cursor: UUID | None
+
+
+@dataclass(frozen=True, slots=True)
+class BracketedSubject:
+    id: UUID
+    subject: str | None
+    thread_subject: UUID | None
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadSize:
+    thread_id: UUID
+    messages: int
+
+
 def needs_rethreading(connection: Connection) -> bool:
-    return bool(connection.execute(_IS_BEHIND, {"version": THREAD_RULES}).scalar())
+    return sql.query_one(connection, _IS_BEHIND, bool, version=THREAD_RULES)
 
 
 def rethread(engine: Engine, should_stop: Callable[[], bool] = lambda: False) -> bool:
     """True when all threads follow the rules; False when it was stopped, and is to be called again."""
     while not should_stop():
         with engine.begin() as connection:
-            state = connection.execute(_STATE).one()
+            state = sql.query_one(connection, _STATE, ThreadRulesState)
             if state.version >= THREAD_RULES:
                 return True
             step = _follow_subjects if state.stage == _SUBJECTS else _follow_threads
@@ -63,15 +84,15 @@ def rethread(engine: Engine, should_stop: Callable[[], bool] = lambda: False) ->
             values: dict[str, Any] = {"version": state.version, "stage": state.stage, "cursor": cursor}
             if cursor is None:
                 values |= {"stage": _THREADS} if state.stage == _SUBJECTS else {"version": THREAD_RULES, "stage": _SUBJECTS}
-            connection.execute(_SAVE, values)
+            sql.run(connection, _SAVE, **values)
     return False
 
 
 def _follow_subjects(connection: Connection, cursor: UUID) -> UUID | None:
     """Where to go on; None at the end."""
-    rows = sql.run(connection, _BRACKETS, cursor=cursor, limit=_MESSAGES)
+    rows = sql.query(connection, _BRACKETS, BracketedSubject, cursor=cursor, limit=_MESSAGES)
     wanted = ((row, thread_subject(*normalise_subject(row.subject or ""))) for row in rows)
-    changed = [{"i": row.id, "k": key} for row, key in wanted if key != row.thread_subject]
+    changed = [{"i": row.id, "k": key} for row, key in wanted if key != (row.thread_subject and row.thread_subject.hex)]
     if changed:
         sql.run(connection, _SET_SUBJECTS, rows=sql.rows(changed))
     return rows[-1].id if rows else None
@@ -79,7 +100,7 @@ def _follow_subjects(connection: Connection, cursor: UUID) -> UUID | None:
 
 def _follow_threads(connection: Connection, cursor: UUID) -> UUID | None:
     hold_threads_alone(connection)
-    rows = _within(sql.run(connection, _SIZES, cursor=cursor, limit=_MESSAGES))
+    rows = _within(sql.query(connection, _SIZES, ThreadSize, cursor=cursor, limit=_MESSAGES))
     if not rows:
         return None
     for row in rows:
@@ -89,11 +110,10 @@ def _follow_threads(connection: Connection, cursor: UUID) -> UUID | None:
     if new:
         log.info("threads_split", new=new)
         index_jobs.announce_once(connection, index_jobs.BODY)
-    last: UUID = rows[-1].thread_id
-    return last
+    return rows[-1].thread_id
 
 
-def _within(rows: Sequence[Any]) -> Sequence[Any]:
+def _within(rows: Sequence[ThreadSize]) -> Sequence[ThreadSize]:
     messages = 0
     for number, row in enumerate(rows):
         messages += row.messages

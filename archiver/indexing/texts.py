@@ -7,12 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import Connection, Engine
 
 from archiver.db import sql
 from archiver.db.states import TextState
 from archiver.extract.extraction import Extraction, ExtractionState, TextPage
 from archiver.indexing import statements
+from archiver.indexing.rows import AttachmentText, pack_location
 from archiver.store.archive import Archive
 from archiver.store.content import MemoryContent
 from archiver.store.encoder import Record
@@ -22,7 +23,7 @@ from archiver.store.pack import PackLocation
 from archiver.sync.ingest import statements as ingest_statements
 from archiver.sync.ingest.object_rows import object_rows
 
-_KNOWN = text("SELECT sha256 FROM objects WHERE kind = 'text' AND sha256 = ANY(:hashes) ORDER BY sha256 FOR SHARE")
+_KNOWN = "SELECT sha256 FROM objects WHERE kind = 'text' AND sha256 = ANY(:hashes) ORDER BY sha256 FOR SHARE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ def store_texts(engine: Engine, archive: Archive, texts: Sequence[str]) -> list[
 
 def _store(connection: Connection, archive: Archive, texts: Sequence[str]) -> list[bytes]:
     contents = {hashlib.sha256(data).digest(): data for data in (item.encode("utf-8", "replace") for item in texts)}
-    known = {bytes(item) for item in connection.execute(_KNOWN, {"hashes": sorted(contents)}).scalars()}
+    known = set(sql.query(connection, _KNOWN, bytes, hashes=sorted(contents)))
     records = [
         Record(FrameKind.TEXT, sha256, MemoryContent(data)) for sha256, data in sorted(contents.items()) if sha256 not in known
     ]
@@ -93,13 +94,13 @@ def incompleteness_reason(extraction: Extraction) -> str | None:
 def known_texts(connection: Connection, hashes: Iterable[bytes]) -> dict[bytes, KnownText]:
     """The texts of those attachments that have been read, or need not be."""
     listed = sql.hashes(set(hashes))
-    rows = sql.run(connection, statements.TEXTS, hashes=listed) if listed else []
+    rows = sql.query(connection, statements.TEXTS, AttachmentText, hashes=listed) if listed else []
     return {
-        bytes(row.sha256): KnownText(
+        row.sha256: KnownText(
             row.text_state,
             row.text_reason,
-            bytes(row.text_sha256) if row.text_sha256 is not None else None,
-            PackLocation(row.pack_id, row.position, row.stored_bytes) if row.pack_id is not None else None,
+            row.text_sha256,
+            pack_location(row.pack_id, row.position, row.stored_bytes),
             tuple((start, number, file) for start, number, file in row.pages),
         )
         for row in rows

@@ -6,12 +6,12 @@ The group that has the message after which the thread is named keeps its name. T
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any
 from uuid import UUID
 
 from sqlalchemy import Connection
 
 from archiver.db import sql
+from archiver.indexing.rows import ThreadLink, ThreadMember
 from archiver.mail.thread_groups import Key, group_messages, hash_key, own_key, parents_of
 from archiver.search.conversations import load_correspondents
 
@@ -37,11 +37,11 @@ _MOVE_MESSAGES = """
 def regroup(connection: Connection, threads: Sequence[UUID], ids: Iterable[UUID] = (), *, limit: int) -> int:
     """The number of new threads. `ids` are messages that were just assigned to one. Threads over `limit` messages are left as
     they are. The caller holds the threads alone (`threads.hold_threads_alone`)."""
-    large = {row.thread_id for row in sql.run(connection, _LARGE, threads=sql.uuids(threads), limit=limit)}
+    large = set(sql.query(connection, _LARGE, UUID, threads=sql.uuids(threads), limit=limit))
     small = set(threads) - large
     if not small:
         return 0
-    rows = sql.run(connection, _MEMBERS, threads=sql.uuids(small), ids=sql.uuids(ids))
+    rows = sql.query(connection, _MEMBERS, ThreadMember, threads=sql.uuids(small), ids=sql.uuids(ids))
     by_thread = _by_thread(connection, rows, small)
     new = 0
     for thread, members in sorted(by_thread.items()):
@@ -52,11 +52,13 @@ def regroup(connection: Connection, threads: Sequence[UUID], ids: Iterable[UUID]
     return new
 
 
-def _by_thread(connection: Connection, rows: Sequence[Any], threads: Collection[UUID]) -> dict[UUID, list[Any]]:
+def _by_thread(
+    connection: Connection, rows: Sequence[ThreadMember], threads: Collection[UUID]
+) -> dict[UUID, list[ThreadMember]]:
     """`thread_links` says which thread a message is in."""
     keys = sql.uuids({UUID(own_key(row)) for row in rows})
-    links: dict[Key, UUID] = {row.key.hex: row.thread_id for row in sql.run(connection, _THREADS, keys=keys)}
-    found: dict[UUID, list[Any]] = {}
+    links: dict[Key, UUID] = {row.key.hex: row.thread_id for row in sql.query(connection, _THREADS, ThreadLink, keys=keys)}
+    found: dict[UUID, list[ThreadMember]] = {}
     for row in rows:
         thread = links.get(own_key(row))
         if thread is not None and thread in threads:
@@ -64,7 +66,7 @@ def _by_thread(connection: Connection, rows: Sequence[Any], threads: Collection[
     return found
 
 
-def _split(connection: Connection, thread: UUID, members: Sequence[Any], groups: Sequence[Sequence[UUID]]) -> None:
+def _split(connection: Connection, thread: UUID, members: Sequence[ThreadMember], groups: Sequence[Sequence[UUID]]) -> None:
     rows = {row.id: row for row in members}
     stays = next((group for group in groups if thread in group), None) or min(groups, key=min)
     moved, links = [], []

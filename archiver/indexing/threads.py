@@ -9,13 +9,14 @@ does not matter. Threads know nothing of sources: one thread goes across all of 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection
 
 from archiver.db import sql
 from archiver.db.ids import uuid_of
+from archiver.indexing.rows import AnsweredMessage, SubjectReply
 from archiver.indexing.thread_splits import regroup
 from archiver.mail.thread_groups import (
     MOST_EARLIER,
@@ -32,8 +33,8 @@ from archiver.mail.threads import FALLBACK_DAYS, normalise_subject
 from archiver.search.conversations import MOST_PEOPLE
 
 # One transaction at a time joins threads; those that write what was joined (archiver.indexing.indexer) hold it together.
-_ALONE = text("SELECT pg_advisory_xact_lock(hashtextextended('archiver:threads', 0))")
-_TOGETHER = text("SELECT pg_advisory_xact_lock_shared(hashtextextended('archiver:threads', 0))")
+_ALONE = "SELECT pg_advisory_xact_lock(hashtextextended('archiver:threads', 0))"
+_TOGETHER = "SELECT pg_advisory_xact_lock_shared(hashtextextended('archiver:threads', 0))"
 
 _MOST_REPLIES = 5
 """Replies without ids that are inspected for one message that arrives after them."""
@@ -86,14 +87,21 @@ _ANSWERED = f"""
         ORDER BY e.sort_at DESC, e.id DESC LIMIT 1) AS answered"""  # noqa: S608
 
 
+class HexLink(NamedTuple):
+    """Both as hex digits."""
+
+    key: Key
+    thread: Key
+
+
 def hold_threads(connection: Connection) -> None:
     """Until the end of the transaction no thread is joined to another."""
-    connection.execute(_TOGETHER)
+    sql.run(connection, _TOGETHER)
 
 
 def hold_threads_alone(connection: Connection) -> None:
     """Until the end of the transaction no other one joins or splits threads, or relies on them."""
-    connection.execute(_ALONE)
+    sql.run(connection, _ALONE)
 
 
 def join_threads(connection: Connection, messages: Sequence[Threadable]) -> dict[UUID, UUID]:
@@ -128,7 +136,7 @@ def join_threads(connection: Connection, messages: Sequence[Threadable]) -> dict
 
 
 def _links(connection: Connection, keys: Iterable[Key]) -> dict[Key, Key]:
-    return dict(map(tuple, sql.run(connection, _LINKS, keys=f"{{{','.join(keys)}}}")))
+    return dict(sql.query(connection, _LINKS, HexLink, keys=f"{{{','.join(keys)}}}"))
 
 
 def _choose(components: Components, known: dict[Key, Key], keys: dict[UUID, tuple[Key, ...]]) -> dict[Key, Key]:
@@ -171,16 +179,18 @@ def _find_answers(connection: Connection, messages: Sequence[Threadable]) -> Map
             replies[message.id] = _reply_row(message, keys.subject)
     own = {message.id: own_key(message) for message in messages}
     if near:
-        for row in sql.run(connection, _REPLIES, rows=sql.rows(near), days=FALLBACK_DAYS, limit=_MOST_REPLIES):
+        for row in sql.query(connection, _REPLIES, SubjectReply, rows=sql.rows(near), days=FALLBACK_DAYS, limit=_MOST_REPLIES):
             replies.setdefault(row.id, _reply_row(row, normalise_subject(row.subject or "")[0]))
             own[row.id] = own_key(row)
     if not replies:
         return {}
     rows = sql.rows([replies[message_id] for message_id in sorted(replies)])
-    found = sql.run(connection, _ANSWERED, rows=rows, days=FALLBACK_DAYS, limit=MOST_EARLIER, people=MOST_PEOPLE)
+    found = sql.query(
+        connection, _ANSWERED, AnsweredMessage, rows=rows, days=FALLBACK_DAYS, limit=MOST_EARLIER, people=MOST_PEOPLE
+    )
     return {own[row.reply]: own_key(row) for row in found}
 
 
-def _reply_row(message: Any, subject: str) -> dict[str, Any]:
+def _reply_row(message: Threadable | SubjectReply, subject: str) -> dict[str, Any]:
     keys = {kind: subject_key(subject, is_reply=kind == "r") for kind in "rs"}
     return {"i": message.id, "at": message.sort_at, **keys}
