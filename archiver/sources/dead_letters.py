@@ -7,11 +7,12 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, Row, text
+from sqlalchemy import Connection, text
 
 from archiver.access import audit
 from archiver.access.principal import LOCAL_OPERATOR, Principal
 from archiver.access.scope import EVERYTHING, MailScope
+from archiver.db.sql import query, query_one
 from archiver.errors import NotFound
 from archiver.queue.jobs import IndexEmailBatch, JobEnvelope, QueueName
 from archiver.sync import import_queue, outbox
@@ -42,6 +43,7 @@ class DeadLetter:
     has_bytes: bool
     source_id: UUID | None
     payload: dict[str, Any]
+    mailbox_id: UUID | None
 
 
 def listed(
@@ -54,7 +56,7 @@ def listed(
     scope: MailScope = EVERYTHING,
 ) -> list[DeadLetter]:
     """Newest first; `before` continues after an entry, by its last failure and id. `scope`: what the caller may read."""
-    statement = text(
+    statement = (
         _COLUMNS
         + " WHERE (CAST(:source AS uuid) IS NULL OR d.source_id = :source) AND (d.discarded_at IS NOT NULL) = :discarded"
         " AND (CAST(:at AS timestamptz) IS NULL OR (d.last_failed_at, d.id) < (:at, CAST(:id AS uuid)))"
@@ -62,14 +64,12 @@ def listed(
     )
     at, letter_id = before or (None, None)
     values = {"source": source_id, "discarded": discarded, "limit": limit, "at": at, "id": letter_id}
-    return [_letter(row, scope) for row in connection.execute(statement, values)]
+    return [_shown(letter, scope) for letter in query(connection, statement, DeadLetter, **values)]
 
 
-def _letter(row: Row[Any], scope: MailScope) -> DeadLetter:
+def _shown(letter: DeadLetter, scope: MailScope) -> DeadLetter:
     """Folder names are shown only to callers who may read the mailbox."""
-    values: tuple[Any, ...] = tuple(row)
-    letter, mailbox_id = DeadLetter(*values[:-1]), row.mailbox_id
-    if mailbox_id is None or scope.sees(mailbox_id):
+    if letter.mailbox_id is None or scope.sees(letter.mailbox_id):
         return letter
     reason = letter.reason
     for name in (letter.provider_key, letter.folder):
@@ -79,10 +79,10 @@ def _letter(row: Row[Any], scope: MailScope) -> DeadLetter:
 
 def find(connection: Connection, letter_id: str, scope: MailScope = EVERYTHING) -> DeadLetter:
     """By its id, or a unique prefix of it."""
-    rows = connection.execute(text(_COLUMNS + " WHERE CAST(d.id AS text) LIKE :id || '%' LIMIT 2"), {"id": letter_id}).all()
-    if len(rows) != 1:
-        raise NotFound(f"{'several dead letters begin' if rows else 'no dead letter begins'} with {letter_id!r}")
-    return _letter(rows[0], scope)
+    found = query(connection, _COLUMNS + " WHERE CAST(d.id AS text) LIKE :id || '%' LIMIT 2", DeadLetter, id=letter_id)
+    if len(found) != 1:
+        raise NotFound(f"{'several dead letters begin' if found else 'no dead letter begins'} with {letter_id!r}")
+    return _shown(found[0], scope)
 
 
 def retry(connection: Connection, letter: DeadLetter, principal: Principal = LOCAL_OPERATOR) -> None:
@@ -112,9 +112,7 @@ def retry(connection: Connection, letter: DeadLetter, principal: Principal = LOC
 
 def _is_import(connection: Connection, source_id: UUID) -> bool:
     """For an import source, a retry means another import of its files."""
-    return (
-        connection.execute(text("SELECT 1 FROM imports WHERE source_id = :id LIMIT 1"), {"id": source_id}).first() is not None
-    )
+    return query_one(connection, "SELECT EXISTS (SELECT 1 FROM imports WHERE source_id = :id)", bool, id=source_id)
 
 
 def discard(connection: Connection, letter: DeadLetter, principal: Principal = LOCAL_OPERATOR) -> None:

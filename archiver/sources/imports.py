@@ -6,15 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import orjson
-from sqlalchemy import Connection, Engine, Row, text
+from sqlalchemy import Connection, Engine, text
 
 from archiver.access import audit
 from archiver.access.principal import LOCAL_OPERATOR, Principal
 from archiver.db.ids import uuid7
+from archiver.db.sql import query, query_optional
 from archiver.db.states import ImportState, RunOutcome, SourceStatus, UserRole
 from archiver.errors import ArchiverError, Conflict, NotFound, UsageError
 from archiver.secrets import Keyring
@@ -45,28 +46,48 @@ _ADD_SOURCE = text("""
     ON CONFLICT (lower(name)) WHERE removed_at IS NULL DO NOTHING""")
 
 # The same import, requested twice before any of it was read.
-_SAME = text("""
+_SAME = """
     SELECT id FROM imports WHERE source_id = :source AND outcome IS NULL AND session_id IS NULL AND upload_folder IS NULL
-        AND settings = CAST(:settings AS jsonb) ORDER BY number DESC LIMIT 1""")
+        AND settings = CAST(:settings AS jsonb) ORDER BY number DESC LIMIT 1"""
 
-_TALLIES = text("""
+_TALLIES = """
     SELECT m.sync_state->('files:' || lower(m.address)) FROM mailboxes m
-    WHERE m.source_id = :source AND m.sync_state->('files:' || lower(m.address))->>'turn' LIKE '%:' || CAST(:number AS text)""")
-_SAVED_TALLIES = text("SELECT jsonb_array_elements(tally) FROM imports WHERE id = :id AND outcome IS NOT NULL")
+    WHERE m.source_id = :source AND m.sync_state->('files:' || lower(m.address))->>'turn' LIKE '%:' || CAST(:number AS text)"""
+_SAVED_TALLIES = "SELECT jsonb_array_elements(tally) FROM imports WHERE id = :id AND outcome IS NOT NULL"
 
-_DELETED = text("""
+_DELETED = """
     SELECT provider_key FROM message_copies
-    WHERE mailbox_id = :mailbox AND provider_key = ANY(:keys) AND deleted_at IS NOT NULL""")
-_SKIPPED = text("""
+    WHERE mailbox_id = :mailbox AND provider_key = ANY(:keys) AND deleted_at IS NOT NULL"""
+_SKIPPED = """
     SELECT s.provider_key, s.rule FROM skipped_messages s JOIN mailboxes b ON b.id = s.mailbox_id
     WHERE b.source_id = :source AND s.skipped_at BETWEEN :since AND :until AND strpos(s.provider_key, :separator) = 0
         AND s.rule NOT LIKE 'could not be read before%'
-    ORDER BY s.provider_key LIMIT :limit""")
+    ORDER BY s.provider_key LIMIT :limit"""
 
-_LEFT_OUT = text("""
-    SELECT s.rule, count(*) FROM skipped_messages s JOIN mailboxes b ON b.id = s.mailbox_id
+_LEFT_OUT = """
+    SELECT s.rule, count(*) AS messages FROM skipped_messages s JOIN mailboxes b ON b.id = s.mailbox_id
     WHERE b.source_id = :source AND s.skipped_at BETWEEN :since AND :until AND strpos(s.provider_key, :separator) > 0
-    GROUP BY 1 ORDER BY 2 DESC, 1""")
+    GROUP BY 1 ORDER BY 2 DESC, 1"""
+
+
+_KEPT_UPLOADS = """
+    SELECT source_id, count(*) AS imports FROM imports WHERE upload_folder IS NOT NULL AND upload_removed_at IS NULL
+        AND outcome <> 'success' AND discarded_at IS NULL GROUP BY 1"""
+
+
+class KeptUploads(NamedTuple):
+    source_id: UUID
+    imports: int
+
+
+class LeftOutFile(NamedTuple):
+    provider_key: str
+    rule: str
+
+
+class LeftOutMessages(NamedTuple):
+    rule: str
+    messages: int
 
 
 class NotImported(ArchiverError):
@@ -122,19 +143,15 @@ class Import:
         return self.state is ImportState.WAITING or (self.outcome not in (None, RunOutcome.SUCCESS) and self.keeps_upload)
 
 
-def _import(row: Row[Any]) -> Import:
-    return Import(**{**row._asdict(), "outcome": RunOutcome(row.outcome) if row.outcome else None})
-
-
 def source_name(mailbox: str) -> str:
     return f"import:{mailbox.lower()}"
 
 
 def load(connection: Connection, import_id: UUID) -> Import:
-    row = connection.execute(text(f"{_COLUMNS} WHERE i.id = :id"), {"id": import_id}).first()
-    if row is None:
+    found = query_optional(connection, f"{_COLUMNS} WHERE i.id = :id", Import, id=import_id)
+    if found is None:
         raise NotFound(f"there is no import {import_id}")
-    return _import(row)
+    return found
 
 
 def load_own(connection: Connection, principal: Principal, import_id: UUID) -> Import:
@@ -147,10 +164,10 @@ def load_own(connection: Connection, principal: Principal, import_id: UUID) -> I
 
 def find(connection: Connection, given: str) -> Import:
     """By its id, or a unique prefix of it."""
-    rows = connection.execute(text(f"{_COLUMNS} WHERE CAST(i.id AS text) LIKE :id || '%' LIMIT 2"), {"id": given}).all()
-    if len(rows) != 1:
-        raise NotFound(f"{'several imports begin' if rows else 'no import begins'} with {given!r}")
-    return _import(rows[0])
+    found = query(connection, f"{_COLUMNS} WHERE CAST(i.id AS text) LIKE :id || '%' LIMIT 2", Import, id=given)
+    if len(found) != 1:
+        raise NotFound(f"{'several imports begin' if found else 'no import begins'} with {given!r}")
+    return found[0]
 
 
 def listed(
@@ -163,7 +180,7 @@ def listed(
     only_kept: bool = False,
 ) -> list[Import]:
     """The caller's own, or all for an administrator, newest first. `before` continues after an entry, by its creation."""
-    statement = text(
+    statement = (
         f"{_COLUMNS} WHERE (:all OR i.user_id = :user_id) AND (CAST(:source AS uuid) IS NULL OR i.source_id = :source)"
         " AND (CAST(:before AS timestamptz) IS NULL OR i.created_at < :before)"
         " AND (NOT :only_kept OR (i.upload_folder IS NOT NULL AND i.upload_removed_at IS NULL))"
@@ -172,7 +189,7 @@ def listed(
     is_all = principal.role is UserRole.ADMINISTRATOR
     values = {"all": is_all, "user_id": principal.user_id, "source": source_id, "limit": limit, "before": before}
     values["only_kept"] = only_kept
-    return [_import(row) for row in connection.execute(statement, values)]
+    return query(connection, statement, Import, **values)
 
 
 def of_source(connection: Connection, source_id: UUID, limit: int) -> list[Import]:
@@ -182,11 +199,7 @@ def of_source(connection: Connection, source_id: UUID, limit: int) -> list[Impor
 
 def kept_uploads(connection: Connection) -> dict[UUID, int]:
     """By source: the number of failed imports whose uploaded files are still stored, for a retry or to be discarded."""
-    statement = text(
-        "SELECT source_id, count(*) FROM imports WHERE upload_folder IS NOT NULL AND upload_removed_at IS NULL"
-        " AND outcome <> 'success' AND discarded_at IS NULL GROUP BY 1"
-    )
-    return {row[0]: int(row[1]) for row in connection.execute(statement)}
+    return dict(query(connection, _KEPT_UPLOADS, KeptUploads))
 
 
 def begin(
@@ -209,7 +222,7 @@ def begin(
     kept = _check_settings(keyring, values)
     with engine.begin() as connection:
         source = _source(connection, keyring, source_name(mailbox), principal)
-        same = connection.execute(_SAME, {"source": source.id, "settings": orjson.dumps(kept).decode()}).scalar()
+        same = query_optional(connection, _SAME, UUID, source=source.id, settings=orjson.dumps(kept).decode())
         if same is not None and upload_folder is None:
             return load(connection, same)
         made = turns.request(
@@ -275,7 +288,7 @@ def with_import_settings(connection: Connection, source: Source, session_id: UUI
 
 def deleted_keys(connection: Connection, mailbox_id: UUID, provider_keys: list[str]) -> set[str]:
     """The keys of copies that were deleted in the archive."""
-    return set(connection.execute(_DELETED, {"mailbox": mailbox_id, "keys": provider_keys}).scalars())
+    return set(query(connection, _DELETED, str, mailbox=mailbox_id, keys=provider_keys))
 
 
 def cancel(connection: Connection, principal: Principal, item: Import) -> None:
@@ -318,8 +331,8 @@ class ImportTally:
 
 def tally(connection: Connection, item: Import) -> ImportTally:
     """Summed over the mailboxes as of their last batches; after the end, the final counts."""
-    saved = connection.execute(_SAVED_TALLIES, {"id": item.id}).scalars().all()
-    live = connection.execute(_TALLIES, {"source": item.source_id, "number": item.number}).scalars().all()
+    saved = query(connection, _SAVED_TALLIES, dict, id=item.id)
+    live = query(connection, _TALLIES, dict, source=item.source_id, number=item.number)
     total = read = found = 0
     kinds: dict[str, int] = {}
     failures: dict[str, str] = {}
@@ -372,8 +385,8 @@ def _named(said: str) -> tuple[str, str]:
 def report(connection: Connection, item: Import, run: Run) -> ImportReport:
     values = {"source": item.source_id, "since": run.started_at, "until": run.finished_at}
     values |= {"limit": _MOST_LISTED, "separator": _SEPARATOR}
-    others = [(row[0], row[1].removeprefix("not mail: ")) for row in connection.execute(_SKIPPED, values)]
-    left_out = [(row[0], int(row[1])) for row in connection.execute(_LEFT_OUT, values)]
+    others = [(key, rule.removeprefix("not mail: ")) for key, rule in query(connection, _SKIPPED, LeftOutFile, **values)]
+    left_out: list[tuple[str, int]] = [*query(connection, _LEFT_OUT, LeftOutMessages, **values)]
     if run.deleted_here:
         left_out.append(("deleted from the archive", run.deleted_here))
     counted = tally(connection, item)

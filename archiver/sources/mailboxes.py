@@ -5,14 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
+from typing import Any
 from uuid import UUID
 
 from sqlalchemy import Connection
 
+from archiver.db.sql import query_one
 from archiver.sources import imports
 from archiver.sources.access import open_source, save_credentials
-from archiver.sources.rows import Source, load_with, with_mailbox
+from archiver.sources.rows import SOURCE_COLUMNS, Source
 from archiver.store.journal import Origin
 from archiver.sync.connector_context import ConnectorContext
 from archiver.sync.heartbeat import Heartbeat
@@ -20,20 +23,33 @@ from archiver.sync.mailbox_slice import REFETCH_LIMIT, LoadedMailbox, MailboxSli
 from archiver.sync.resources import SyncResources
 from archiver.sync.sessions import Slice
 
-_LOAD = with_mailbox("""m.address, m.display_name, m.provider_id, m.sync_state,
+# One statement, because it runs for each mailbox of a cycle.
+_LOAD = f"""
+    SELECT {SOURCE_COLUMNS}, m.address, m.display_name, m.provider_id, m.sync_state,
     m.failures > 0 OR m.next_due_at IS NOT NULL OR m.status_message IS NOT NULL AS has_failed,
     ARRAY(SELECT coalesce(payload->>'provider_key', provider_key) FROM dead_letters WHERE kind = 'message'
-          AND mailbox_id = :id AND discarded_at IS NULL AND next_try_at <= now() ORDER BY next_try_at LIMIT :limit) AS due""")
+          AND mailbox_id = :id AND discarded_at IS NULL AND next_try_at <= now() ORDER BY next_try_at LIMIT :limit) AS due
+    FROM mailboxes m JOIN ingestion_sources s ON s.id = m.source_id WHERE m.id = :id"""  # noqa: S608
+
+
+@dataclass(frozen=True, slots=True)
+class SourceWithMailbox(Source):
+    """A source, and the mailbox of it that is read."""
+
+    address: str
+    display_name: str | None
+    provider_id: str | None
+    sync_state: dict[str, Any]
+    has_failed: bool
+    due: list[str]
 
 
 def load_mailbox(connection: Connection, mailbox_id: UUID, session_id: UUID) -> tuple[Source, LoadedMailbox]:
-    source, row = load_with(connection, _LOAD, id=mailbox_id, limit=REFETCH_LIMIT)
-    read = imports.with_import_settings(connection, source, session_id)
-    is_import, source = read is not source, read
+    row = query_one(connection, _LOAD, SourceWithMailbox, id=mailbox_id, limit=REFETCH_LIMIT)
+    source = imports.with_import_settings(connection, row, session_id)
+    is_import = source is not row
     origin = Origin(source.id, source.kind, source.name, mailbox_id, row.address, row.display_name, row.provider_id)
-    return source, LoadedMailbox(
-        origin, dict(row.sync_state), row.has_failed, row.due, imports.deleted_keys if is_import else None
-    )
+    return source, LoadedMailbox(origin, row.sync_state, row.has_failed, row.due, imports.deleted_keys if is_import else None)
 
 
 @contextmanager

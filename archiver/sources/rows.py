@@ -7,8 +7,9 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, Row, TextClause, text
+from sqlalchemy import Connection
 
+from archiver.db.sql import query, query_optional
 from archiver.db.states import SourceStatus
 from archiver.errors import NotFound
 
@@ -19,6 +20,8 @@ _NAMES = (
 # An import source reads its imports one at a time, and shows the settings of the newest.
 _SETTINGS = """coalesce((SELECT i.settings FROM imports i WHERE i.source_id = ingestion_sources.id AND kind = 'import'
     ORDER BY i.number DESC LIMIT 1), settings) AS settings"""
+SOURCE_COLUMNS = ", ".join(f"s.{name}" for name in _NAMES)
+"""For statements that join other tables to the source `s`."""
 _COLUMNS = ", ".join(_SETTINGS if name == "settings" else name for name in _NAMES)
 
 
@@ -42,45 +45,24 @@ class Source:
         return self.last_started_at is None
 
 
-def _source(row: Row[Any]) -> Source:
-    """From a row that starts with the source's columns."""
-    values = dict(zip(_NAMES, row, strict=False))
-    return Source(**{**values, "status": SourceStatus(values["status"])})
-
-
-_LOAD = text(f"SELECT {_COLUMNS} FROM ingestion_sources WHERE id = :id")  # noqa: S608
+_LOAD = f"SELECT {_COLUMNS} FROM ingestion_sources WHERE id = :id"  # noqa: S608
+_FIND = f"""
+    SELECT {_COLUMNS} FROM ingestion_sources
+    WHERE removed_at IS NULL AND (lower(name) = lower(:name) OR CAST(id AS text) = :name)"""  # noqa: S608
+_ALL = f"SELECT {_COLUMNS} FROM ingestion_sources WHERE removed_at IS NULL ORDER BY lower(name)"  # noqa: S608
 
 
 def load(connection: Connection, source_id: UUID) -> Source | None:
-    row = connection.execute(_LOAD, {"id": source_id}).first()
-    return _source(row) if row else None
-
-
-def with_mailbox(columns: str) -> TextClause:
-    """For `load_with`: a source and these columns of its mailbox `m`, whose id is :id."""
-    own = ", ".join(f"s.{name}" for name in _NAMES)
-    return text(f"SELECT {own}, {columns} FROM mailboxes m JOIN ingestion_sources s ON s.id = m.source_id WHERE m.id = :id")  # noqa: S608
-
-
-def load_with(connection: Connection, statement: TextClause, **values: Any) -> tuple[Source, Row[Any]]:
-    row = connection.execute(statement, values).one()
-    return _source(row), row
+    return query_optional(connection, _LOAD, Source, id=source_id)
 
 
 def find(connection: Connection, name: str) -> Source:
     """By its name, ignoring case, or its id."""
-    row = connection.execute(
-        text(
-            f"SELECT {_COLUMNS} FROM ingestion_sources"  # noqa: S608
-            " WHERE removed_at IS NULL AND (lower(name) = lower(:name) OR CAST(id AS text) = :name)"
-        ),
-        {"name": name},
-    ).first()
-    if row is None:
+    found = query_optional(connection, _FIND, Source, name=name)
+    if found is None:
         raise NotFound(f"there is no source named {name!r}; `archiver source list` shows all sources")
-    return _source(row)
+    return found
 
 
 def all_sources(connection: Connection) -> list[Source]:
-    statement = text(f"SELECT {_COLUMNS} FROM ingestion_sources WHERE removed_at IS NULL ORDER BY lower(name)")  # noqa: S608
-    return [_source(row) for row in connection.execute(statement)]
+    return query(connection, _ALL, Source)

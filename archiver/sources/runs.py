@@ -9,9 +9,10 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import OperationalError
 
+from archiver.db.sql import query, query_one, query_optional
 from archiver.db.states import RunOutcome
 from archiver.errors import NotReady
 
@@ -104,76 +105,52 @@ class Run:
         }
 
 
-_PROGRESS = text("""
+_PROGRESS = """
     SELECT x.id AS session_id, s.id AS source_id, s.name AS source, x.total_mailboxes AS mailboxes,
-           x.completed_mailboxes + x.failed_mailboxes AS ended_mailboxes, coalesce(sum(m.seen), 0) AS seen,
-           CASE WHEN bool_and(m.total IS NOT NULL) THEN sum(m.total) END AS total,
-           coalesce(sum(m.archived), 0) AS archived, coalesce(sum(m.duplicates), 0) AS duplicates,
-           coalesce(sum(m.skipped), 0) AS skipped, coalesce(sum(m.failed), 0) AS failed, coalesce(sum(m.bytes), 0) AS bytes,
-           extract(epoch FROM now() - x.created_at) AS seconds
+           x.completed_mailboxes + x.failed_mailboxes AS ended_mailboxes, coalesce(sum(m.seen), 0)::bigint AS seen,
+           CASE WHEN bool_and(m.total IS NOT NULL) THEN sum(m.total)::bigint END AS total,
+           coalesce(sum(m.archived), 0)::bigint AS archived, coalesce(sum(m.duplicates), 0)::bigint AS duplicates,
+           coalesce(sum(m.skipped), 0)::bigint AS skipped, coalesce(sum(m.failed), 0)::bigint AS failed,
+           coalesce(sum(m.bytes), 0)::bigint AS bytes, extract(epoch FROM now() - x.created_at)::float AS seconds
     FROM sync_sessions x JOIN ingestion_sources s ON s.id = x.ingestion_source_id
     LEFT JOIN sync_session_mailboxes m ON m.session_id = x.id
     WHERE CAST(:source AS uuid) IS NULL OR s.id = :source
-    GROUP BY x.id, s.id ORDER BY x.id""")
+    GROUP BY x.id, s.id ORDER BY x.id"""
 
-_MAILBOXES = text("""
-    SELECT b.address, m.state, m.seen, m.total, m.archived, m.failed, m.bytes, m.error_message
+_MAILBOXES = """
+    SELECT b.address, m.state, m.seen, m.total, m.archived, m.failed, m.bytes, m.error_message AS error
     FROM sync_session_mailboxes m JOIN mailboxes b ON b.id = m.mailbox_id
     WHERE m.session_id = :session
-    ORDER BY m.state = 'running' DESC, m.state = 'failed' DESC, m.started_at DESC NULLS LAST, b.address LIMIT :limit""")
+    ORDER BY m.state = 'running' DESC, m.state = 'failed' DESC, m.started_at DESC NULLS LAST, b.address LIMIT :limit"""
 
 _RUNS = """
-    SELECT id, outcome, started_at, finished_at, total_mailboxes, failed_mailboxes, archived, duplicates, skipped, deleted_here,
-           failed, missing, bytes, error_messages,
-           coalesce(CAST(detail->>'gone_mailboxes' AS bigint), 0), coalesce(detail->'gone_addresses', '[]'),
-           detail->>'message' FROM sync_runs"""
+    SELECT id, outcome, started_at, finished_at, total_mailboxes AS mailboxes, failed_mailboxes, archived, duplicates, skipped,
+           deleted_here, failed, missing, bytes, error_messages AS errors,
+           coalesce(CAST(detail->>'gone_mailboxes' AS bigint), 0) AS gone_mailboxes,
+           coalesce(detail->'gone_addresses', '[]') AS gone_addresses, detail->>'message' AS message
+    FROM sync_runs"""
+_LAST_RUNS = f"""{_RUNS} WHERE source_id = :id AND (CAST(:before AS timestamptz) IS NULL OR finished_at < :before)
+    ORDER BY finished_at DESC LIMIT :limit"""
+
+_NOT_SEARCHABLE = "SELECT count(*) FROM messages WHERE first_run_id = :id AND search_state = ANY(:states)"
 
 
 def running(connection: Connection, source_id: UUID | None = None) -> list[RunProgress]:
-    def whole(value: Any) -> int | None:
-        return None if value is None else int(value)
-
-    return [
-        RunProgress(
-            row.session_id,
-            row.source_id,
-            row.source,
-            row.mailboxes,
-            row.ended_mailboxes,
-            int(row.seen),
-            whole(row.total),
-            int(row.archived),
-            int(row.duplicates),
-            int(row.skipped),
-            int(row.failed),
-            int(row.bytes),
-            float(row.seconds),
-        )
-        for row in connection.execute(_PROGRESS, {"source": source_id})
-    ]
+    return query(connection, _PROGRESS, RunProgress, source=source_id)
 
 
 def mailboxes(connection: Connection, session_id: UUID, limit: int = 10) -> list[MailboxProgress]:
     """Running mailboxes first, then failed ones."""
-    return [MailboxProgress(*row) for row in connection.execute(_MAILBOXES, {"session": session_id, "limit": limit})]
-
-
-def _run(row: Any) -> Run:
-    return Run(row.id, RunOutcome(row.outcome), *row[2:])
+    return query(connection, _MAILBOXES, MailboxProgress, session=session_id, limit=limit)
 
 
 def last_runs(connection: Connection, source_id: UUID, limit: int = 5, before: datetime | None = None) -> list[Run]:
     """Newest first; `before` continues after a run, by its end."""
-    statement = text(
-        _RUNS + " WHERE source_id = :id AND (CAST(:before AS timestamptz) IS NULL OR finished_at < :before)"
-        " ORDER BY finished_at DESC LIMIT :limit"
-    )
-    return [_run(row) for row in connection.execute(statement, {"id": source_id, "limit": limit, "before": before})]
+    return query(connection, _LAST_RUNS, Run, id=source_id, limit=limit, before=before)
 
 
 def load_run(connection: Connection, run_id: UUID) -> Run | None:
-    row = connection.execute(text(_RUNS + " WHERE id = :id"), {"id": run_id}).first()
-    return _run(row) if row else None
+    return query_optional(connection, f"{_RUNS} WHERE id = :id", Run, id=run_id)
 
 
 def newest_run(connection: Connection, source_id: UUID) -> UUID | None:
@@ -251,12 +228,11 @@ def wait_until_searchable(
     `look` receives the number of remaining messages.
     """
     states = ["pending", "body"] if full else ["pending"]
-    statement = text("SELECT count(*) FROM messages WHERE first_run_id = :id AND search_state = ANY(:states)")
     deadline = time.monotonic() + timeout_seconds if timeout_seconds else None
     patience, left = _Patience(), 0
     while True:
         with patience, engine.connect() as connection:
-            left = connection.execute(statement, {"id": run_id, "states": states}).scalar_one()
+            left = query_one(connection, _NOT_SEARCHABLE, int, id=run_id, states=states)
             if not left:
                 return
             look(left)
