@@ -17,6 +17,7 @@ from archiver.access import audit
 from archiver.access.principal import SCOPE_RIGHTS, KeyScope, Principal, Right, rights_of
 from archiver.db.engine import autocommit
 from archiver.db.ids import uuid7
+from archiver.db.sql import query, query_optional
 from archiver.db.states import UserRole
 from archiver.errors import NotFound, UsageError
 
@@ -24,16 +25,35 @@ _FORM = re.compile(r"arc_([0-9a-f]{12})_([A-Za-z0-9_-]{43})")
 _USED_EVERY_SECONDS = 60
 _DEFAULT_DAYS = 365
 
-_RESOLVE = text("""
+_RESOLVE = """
     SELECT k.id, k.key_hash, k.scopes, u.id AS user_id, u.email, u.role, u.may_read_all,
            k.last_used_at IS NULL OR k.last_used_at < now() - make_interval(secs => :every) AS stale
     FROM api_keys k JOIN users u ON u.id = k.user_id
     WHERE k.prefix = :prefix AND k.revoked_at IS NULL AND coalesce(k.expires_at, k.created_at + interval '1 year') > now()
-      AND u.disabled_at IS NULL""")
-_LISTED = text("""
-    SELECT k.id, k.user_id, u.email, k.name, k.prefix, k.scopes, k.created_at, k.expires_at, k.last_used_at, k.revoked_at
+      AND u.disabled_at IS NULL"""
+_LISTED = """
+    SELECT k.id, k.user_id, u.email AS user, k.name, k.prefix, k.scopes, k.created_at, k.expires_at, k.last_used_at,
+        k.revoked_at
     FROM api_keys k JOIN users u ON u.id = k.user_id
-    WHERE CAST(:user_id AS uuid) IS NULL OR k.user_id = :user_id ORDER BY k.id DESC LIMIT 1000""")
+    WHERE CAST(:user_id AS uuid) IS NULL OR k.user_id = :user_id ORDER BY k.id DESC LIMIT 1000"""
+
+
+_REVOKE_ALL = "UPDATE api_keys SET revoked_at = now() WHERE user_id = :id AND revoked_at IS NULL RETURNING id"
+
+
+@dataclass(frozen=True, slots=True)
+class UsedKey:
+    """A valid key, with its owner."""
+
+    id: UUID
+    key_hash: bytes
+    scopes: list[str]
+    user_id: UUID
+    email: str
+    role: UserRole
+    may_read_all: bool
+    stale: bool
+    """Its last use was recorded some time ago."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,18 +120,17 @@ def resolve(engine: Engine, key: str) -> Principal | None:
     if match is None:
         return None
     with autocommit(engine) as connection:
-        row = connection.execute(_RESOLVE, {"prefix": match[1], "every": _USED_EVERY_SECONDS}).first()
-        if row is None or not hmac.compare_digest(bytes(row.key_hash), _hash(key)):
+        row = query_optional(connection, _RESOLVE, UsedKey, prefix=match[1], every=_USED_EVERY_SECONDS)
+        if row is None or not hmac.compare_digest(row.key_hash, _hash(key)):
             return None
         if row.stale:
             connection.execute(text("UPDATE api_keys SET last_used_at = now() WHERE id = :id"), {"id": row.id})
-    role = UserRole(row.role)
-    return Principal(row.email, role, rights_of(role, row.scopes), row.user_id, row.may_read_all, key_id=row.id)
+    return Principal(row.email, row.role, rights_of(row.role, row.scopes), row.user_id, row.may_read_all, key_id=row.id)
 
 
 def list_keys(connection: Connection, user_id: UUID | None) -> list[KeyRow]:
     """Those of one user, or all; newest first."""
-    return [KeyRow(*row) for row in connection.execute(_LISTED, {"user_id": user_id})]
+    return query(connection, _LISTED, KeyRow, user_id=user_id)
 
 
 def revoke(connection: Connection, principal: Principal, key_id: UUID) -> None:
@@ -130,8 +149,7 @@ def revoke(connection: Connection, principal: Principal, key_id: UUID) -> None:
 
 def revoke_all(connection: Connection, principal: Principal, user_id: UUID) -> None:
     """All keys of one user."""
-    statement = text("UPDATE api_keys SET revoked_at = now() WHERE user_id = :id AND revoked_at IS NULL RETURNING id")
-    for key_id in connection.execute(statement, {"id": user_id}).scalars().all():
+    for key_id in query(connection, _REVOKE_ALL, UUID, id=user_id):
         audit.record(connection, principal, "key.revoked", "key", key_id)
 
 

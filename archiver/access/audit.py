@@ -16,6 +16,7 @@ from sqlalchemy import Connection, Engine, text
 
 from archiver.access.principal import Principal
 from archiver.db.engine import autocommit
+from archiver.db.sql import query
 from archiver.db.values import json_text
 
 _MAX_CHARS = 2000
@@ -33,9 +34,7 @@ _FLUSH = text("SELECT pg_logical_emit_message(true, 'archiver', '')")
 # The same text as in the table's trigger, so that SHA-256 alone is enough to check the chain.
 _HASHED = """jsonb_build_array(id, floor(extract(epoch FROM at) * 1000000)::bigint, actor, actor_id, action, object_kind,
     object_id, detail, client_address, request_id)::text"""
-_CHAIN = text(
-    f"SELECT id, previous_hash, hash, {_HASHED} AS hashed FROM audit_log WHERE id > :after ORDER BY id LIMIT :page"  # noqa: S608
-)
+_CHAIN = f"SELECT id, previous_hash, hash, {_HASHED} AS hashed FROM audit_log WHERE id > :after ORDER BY id LIMIT :page"  # noqa: S608
 
 _COLUMNS = """SELECT id, at, actor, actor_id, action, object_kind, object_id, detail, client_address, request_id,
     encode(hash, 'hex') AS hash FROM audit_log"""
@@ -65,6 +64,14 @@ class AuditEntry:
     client_address: str | None
     request_id: str | None
     hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChainLink:
+    id: int
+    previous_hash: bytes
+    hash: bytes
+    hashed: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +137,8 @@ def list_entries(connection: Connection, *, limit: int = 100, **filters: Any) ->
     conditions = " AND ".join(_FILTERS[name] for name in values) or "true"
     if "action" in values:
         values["actions"] = [values["action"], *_FORMER_NAMES.get(values["action"], ())]
-    statement = text(f"{_COLUMNS} WHERE {conditions} ORDER BY id DESC LIMIT :limit")
-    return [AuditEntry(*row) for row in connection.execute(statement, {**values, "limit": limit})]
+    statement = f"{_COLUMNS} WHERE {conditions} ORDER BY id DESC LIMIT :limit"
+    return query(connection, statement, AuditEntry, **values, limit=limit)
 
 
 def export_entries(engine: Engine, **filters: Any) -> Iterator[AuditEntry]:
@@ -155,16 +162,16 @@ def verify(
     number, last, broken, met = 0, b"", list[str](), head is None
     while True:
         with engine.connect() as connection:
-            page = connection.execute(_CHAIN, {"after": number, "page": _PAGE}).all()
+            page = query(connection, _CHAIN, ChainLink, after=number, page=_PAGE)
         for row in page:
             if row.id != number + 1:
                 broken.append(_missing(number + 1, row.id - 1))
-            elif bytes(row.previous_hash) != last:
+            elif row.previous_hash != last:
                 broken.append(f"entry {row.id} does not follow its predecessor")
-            if hashlib.sha256(bytes(row.previous_hash) + row.hashed.encode()).digest() != bytes(row.hash):
+            if hashlib.sha256(row.previous_hash + row.hashed.encode()).digest() != row.hash:
                 broken.append(f"entry {row.id} was changed")
-            met = met or (str(row.id) == wanted_id and bytes(row.hash).hex() == wanted_hash)
-            number, last = row.id, bytes(row.hash)
+            met = met or (str(row.id) == wanted_id and row.hash.hex() == wanted_hash)
+            number, last = row.id, row.hash
             on_entry(number, last)
         if len(page) < _PAGE:
             break

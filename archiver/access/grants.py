@@ -13,16 +13,17 @@ from archiver.access import audit
 from archiver.access.principal import Principal
 from archiver.access.users import User
 from archiver.db.ids import uuid7
+from archiver.db.sql import query
 from archiver.errors import NotFound, UsageError
 
 _PATTERN = re.compile(r"[^\s@\x00-\x1f\x7f]{1,64}@[^\s@\x00-\x1f\x7f]{1,253}")
 
-_LISTED = text("""
-    SELECT g.id, g.mailbox_id, b.address, g.address_pattern, g.source_id, s.name AS source, u.email AS granted_by, g.created_at,
-        g.may_ingest
+_LISTED = """
+    SELECT g.id, g.mailbox_id, b.address AS mailbox, g.address_pattern, g.source_id, s.name AS source,
+        u.email AS granted_by, g.created_at, g.may_ingest
     FROM grants g LEFT JOIN mailboxes b ON b.id = g.mailbox_id LEFT JOIN ingestion_sources s ON s.id = g.source_id
     LEFT JOIN users u ON u.id = g.granted_by
-    WHERE g.user_id = :user_id ORDER BY g.id""")
+    WHERE g.user_id = :user_id ORDER BY g.id"""
 _ADD = text("""
     INSERT INTO grants (id, user_id, mailbox_id, address_pattern, source_id, granted_by, may_ingest)
     VALUES (:id, :user_id, :mailbox_id, :address_pattern, :source_id, :granted_by, :may_ingest)
@@ -81,7 +82,7 @@ def find_target(connection: Connection, *, mailbox: str | None, pattern: str | N
             " OR CAST(id AS text) = :name)"
         )
         kind, name = "source", source or ""
-    ids = connection.execute(text(statement), {"name": name.replace("\0", "")}).scalars().all()
+    ids = query(connection, statement, UUID, name=name.replace("\0", ""))
     if not ids:
         raise NotFound(f"there is no {kind} {name[:100]!r}")
     if len(ids) > 1:
@@ -119,7 +120,7 @@ def remove(connection: Connection, principal: Principal, user: User, grant_id: U
 
 
 def list_grants(connection: Connection, user_id: UUID) -> list[Grant]:
-    return [Grant(*row) for row in connection.execute(_LISTED, {"user_id": user_id})]
+    return query(connection, _LISTED, Grant, user_id=user_id)
 
 
 def _shown(target: GrantTarget) -> dict[str, object]:

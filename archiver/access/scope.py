@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from uuid import UUID
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection
 
 from archiver.access.principal import Principal
+from archiver.db.sql import query
 from archiver.db.states import UserRole
 
 # Own mailboxes by verified address, and what was granted: a mailbox, addresses by pattern (* matches anything), a source.
@@ -34,8 +35,8 @@ _OWN_MAIL = """
                 WHERE s.id = b.source_id AND (s.owner_id IS NULL OR s.owner_id = u.id))
             AND NOT EXISTS (SELECT 1 FROM users o
                 WHERE o.id <> u.id AND o.address_verified_at IS NOT NULL AND lower(o.email) = lower(b.address)))"""
-_VISIBLE = text(_GRANTED.format(condition="", own_mail=_OWN_MAIL))
-_WRITABLE = text(_GRANTED.format(condition="AND g.may_ingest", own_mail=""))
+_VISIBLE = _GRANTED.format(condition="", own_mail=_OWN_MAIL)
+_WRITABLE = _GRANTED.format(condition="AND g.may_ingest", own_mail="")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +107,7 @@ def writable_by(connection: Connection, principal: Principal) -> MailScope:
         return EVERYTHING
     if principal.user_id is None:
         return NOTHING
-    return MailScope(frozenset(connection.execute(_WRITABLE, {"user_id": principal.user_id}).scalars()))
+    return MailScope(frozenset(query(connection, _WRITABLE, UUID, user_id=principal.user_id)))
 
 
 def scope_of(connection: Connection, principal: Principal) -> MailScope:
@@ -115,4 +116,4 @@ def scope_of(connection: Connection, principal: Principal) -> MailScope:
         return EVERYTHING
     if principal.user_id is None:
         return NOTHING
-    return MailScope(frozenset(connection.execute(_VISIBLE, {"user_id": principal.user_id}).scalars()))
+    return MailScope(frozenset(query(connection, _VISIBLE, UUID, user_id=principal.user_id)))

@@ -8,13 +8,14 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, Row, text
+from sqlalchemy import Connection, text
 from sqlalchemy.exc import IntegrityError
 
 from archiver.access import api_keys, audit
 from archiver.access.login import passwords
 from archiver.access.principal import Principal
 from archiver.db.ids import uuid7
+from archiver.db.sql import query, query_one, query_optional
 from archiver.db.states import UserRole
 from archiver.db.values import json_text
 from archiver.errors import Conflict, NotFound, UsageError
@@ -24,6 +25,10 @@ _COLUMNS = (
     "id, email, name, role, may_read_all, address_verified_at, totp_confirmed_at, oidc_subject IS NOT NULL AS has_oidc,"
     " password_hash, settings, created_at, last_sign_in_at, disabled_at"
 )
+_LOAD = f"SELECT {_COLUMNS} FROM users WHERE id = :id"  # noqa: S608
+_FIND = f"SELECT {_COLUMNS} FROM users WHERE lower(email) = lower(:name) OR CAST(id AS text) = :name"  # noqa: S608
+_PAGE = f"SELECT {_COLUMNS} FROM users WHERE CAST(:after AS uuid) IS NULL OR id > :after ORDER BY id LIMIT :limit"  # noqa: S608
+_LOCK_ADMINISTRATORS = "SELECT id FROM users WHERE role = 'administrator' AND disabled_at IS NULL ORDER BY id FOR UPDATE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +53,6 @@ class User:
         return self.settings.get("own_mail") is True
 
 
-def _user(row: Row[Any]) -> User:
-    return User(**{**row._asdict(), "role": UserRole(row.role)})
-
-
 def clean_email(email: str) -> str:
     email = email.strip()
     if not _ADDRESS.fullmatch(email) or len(email) > 254 or _is_disguised(email):
@@ -65,19 +66,18 @@ def _is_disguised(email: str) -> bool:
 
 
 def load(connection: Connection, user_id: UUID) -> User:
-    row = connection.execute(text(f"SELECT {_COLUMNS} FROM users WHERE id = :id"), {"id": user_id}).first()  # noqa: S608
-    if row is None:
+    found = query_optional(connection, _LOAD, User, id=user_id)
+    if found is None:
         raise NotFound(f"there is no user {user_id}")
-    return _user(row)
+    return found
 
 
 def find(connection: Connection, name: str) -> User:
     """By address, ignoring case, or by id."""
-    statement = text(f"SELECT {_COLUMNS} FROM users WHERE lower(email) = lower(:name) OR CAST(id AS text) = :name")  # noqa: S608
-    row = connection.execute(statement, {"name": name}).first() if "\0" not in name else None
-    if row is None:
+    found = query_optional(connection, _FIND, User, name=name) if "\0" not in name else None
+    if found is None:
         raise NotFound(f"there is no user {name[:100]!r}")
-    return _user(row)
+    return found
 
 
 def find_by_email(connection: Connection, email: str) -> User | None:
@@ -89,10 +89,7 @@ def find_by_email(connection: Connection, email: str) -> User | None:
 
 def list_users(connection: Connection, *, after: UUID | None = None, limit: int = 100) -> list[User]:
     """Oldest first; `after` continues behind a user."""
-    statement = text(
-        f"SELECT {_COLUMNS} FROM users WHERE CAST(:after AS uuid) IS NULL OR id > :after ORDER BY id LIMIT :limit"  # noqa: S608
-    )
-    return [_user(row) for row in connection.execute(statement, {"after": after, "limit": limit})]
+    return query(connection, _PAGE, User, after=after, limit=limit)
 
 
 def owns_address(connection: Connection, principal: Principal, address: str) -> bool:
@@ -104,7 +101,7 @@ def owns_address(connection: Connection, principal: Principal, address: str) -> 
 
 
 def any_exists(connection: Connection) -> bool:
-    return bool(connection.execute(text("SELECT EXISTS (SELECT 1 FROM users)")).scalar())
+    return query_one(connection, "SELECT EXISTS (SELECT 1 FROM users)", bool)
 
 
 def add(
@@ -240,10 +237,7 @@ def end_sessions(connection: Connection, user_id: UUID, keep_session: UUID | Non
 
 def _require_other_administrator(connection: Connection, user: User) -> None:
     """Locked, so that two administrators can't remove each other at once."""
-    others = connection.execute(
-        text("SELECT id FROM users WHERE role = 'administrator' AND disabled_at IS NULL ORDER BY id FOR UPDATE")
-    ).scalars()
-    if set(others) <= {user.id}:
+    if set(query(connection, _LOCK_ADMINISTRATORS, UUID)) <= {user.id}:
         raise Conflict(f"{user.email} is the only administrator: appoint another one first")
 
 

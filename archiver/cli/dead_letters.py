@@ -85,4 +85,4 @@ def _apply(letter_ids: list[str], act: Any, outcome: str, *, json: bool) -> None
 
 
 def _shape(letter: dead_letters.DeadLetter) -> dict[str, Any]:
-    return {name: value for name, value in asdict(letter).items() if name != "source_id"}
+    return {name: value for name, value in asdict(letter).items() if name not in ("source_id", "mailbox_id")}

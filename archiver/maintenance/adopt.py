@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, replace
-from typing import Any
 from uuid import UUID
 
 import structlog
@@ -25,6 +24,7 @@ from archiver.maintenance.journal_entries import JournalEntries, add_damage
 from archiver.maintenance.rebuild import describe_deletion, pack_row
 from archiver.maintenance.rebuild_segment import OBJECT_KINDS, SegmentReader
 from archiver.maintenance.replay import IN_MAILBOX, Replay, Replayed, ReplayProgress
+from archiver.maintenance.rows import PACKS, ObjectLocation, PackRow
 from archiver.queue.jobs import IndexEmailBatch
 from archiver.retention import tombstones
 from archiver.retention.delete import drop_unused
@@ -44,11 +44,10 @@ _REST_SECONDS = 600.0
 """How long a pack must be idle before it is touched: its last batch may not be committed yet."""
 
 _ONE_AT_A_TIME = text("SELECT pg_advisory_xact_lock(hashtextextended('archiver:adopt', 0))")
-_PACKS = text("SELECT id, state, size_bytes FROM packs")
-_POSITIONS = text("SELECT position FROM objects WHERE pack_id = :id")
-_FIND = text("SELECT pack_id, position, stored_bytes FROM objects WHERE sha256 = :sha256 AND kind = :kind")
-_PACK = text("SELECT size_bytes FROM packs WHERE id = :id")
-_HOLDING = text("SELECT DISTINCT pack_id FROM objects WHERE pack_id = ANY(:ids)")
+_POSITIONS = "SELECT position FROM objects WHERE pack_id = :id"
+_FIND = "SELECT pack_id, position, stored_bytes FROM objects WHERE sha256 = :sha256 AND kind = :kind"
+_PACK = "SELECT size_bytes FROM packs WHERE id = :id"
+_HOLDING = "SELECT DISTINCT pack_id FROM objects WHERE pack_id = ANY(:ids)"
 _RETIRE = text("""
     UPDATE packs p SET state = 'retired', retired_at = now() WHERE id = ANY(:ids)
     AND NOT EXISTS (SELECT 1 FROM objects o WHERE o.pack_id = p.id)""")
@@ -60,9 +59,9 @@ _ADD_PACK = text("""
         frames = packs.frames + excluded.frames, sha256 = coalesce(packs.sha256, excluded.sha256),
         sealed_at = coalesce(packs.sealed_at, excluded.sealed_at),
         state = CASE WHEN packs.state = 'open' THEN excluded.state ELSE packs.state END""")
-_WITHOUT_COPY = text("""
+_WITHOUT_COPY = """
     SELECT m.id FROM messages m WHERE m.id = ANY(:ids)
-    AND NOT EXISTS (SELECT 1 FROM message_copies c WHERE c.message_id = m.id AND c.deleted_at IS NULL)""")
+    AND NOT EXISTS (SELECT 1 FROM message_copies c WHERE c.message_id = m.id AND c.deleted_at IS NULL)"""
 _DROP_UNUSED = text("""
     DELETE FROM objects o WHERE o.pack_id = ANY(:ids) AND (
         (o.kind = 'message' AND NOT EXISTS (SELECT 1 FROM messages m WHERE m.sha256 = o.sha256)
@@ -72,13 +71,13 @@ _DROP_UNUSED = text("""
         OR (o.kind = 'part' AND NOT EXISTS (SELECT 1 FROM message_parts p WHERE p.part_sha256 = o.sha256)
             AND NOT EXISTS (SELECT 1 FROM objects u WHERE u.kind = 'message' AND u.pack_id = ANY(:ids) AND NOT EXISTS (
                 SELECT 1 FROM messages m WHERE m.sha256 = u.sha256))))""")
-_INTENDED_HERE = text("SELECT id FROM tombstones WHERE id = ANY(:ids)")
+_INTENDED_HERE = "SELECT id FROM tombstones WHERE id = ANY(:ids)"
 _LEARN = """
     UPDATE message_copies c SET deleted_sha256 = decode(x.h, 'hex')
     FROM json_to_recordset(:rows::json) AS x(b uuid, k text, h text)
     WHERE c.mailbox_id = x.b AND c.provider_key = x.k AND c.deleted_at IS NOT NULL AND c.deleted_sha256 IS NULL"""
 _LEARNED = text("UPDATE archive_state SET knows_deletions = true WHERE NOT knows_deletions")
-_KNOWS_DELETIONS = text("SELECT knows_deletions FROM archive_state")
+_KNOWS_DELETIONS = "SELECT knows_deletions FROM archive_state"
 
 
 @dataclass(slots=True)
@@ -210,7 +209,7 @@ class _Adoption:
                 )
 
     def _add_all(self, segments: list[UnknownSegment], journal: JournalEntries) -> None:
-        emptied = list(self.connection.execute(_HOLDING, {"ids": self.lost}).scalars())
+        emptied = sql.query(self.connection, _HOLDING, UUID, ids=self.lost)
         added = self._read(segments, journal)
         buried = self._replay(segments, journal)
         self._drop_dead(added, buried, [segment.pack.id for segment in segments])
@@ -218,7 +217,7 @@ class _Adoption:
         self.connection.execute(_RETIRE, {"ids": emptied})
 
     def segments(self, pack_ids: set[UUID]) -> Iterator[UnknownSegment]:
-        known = {row.id: row for row in self.connection.execute(_PACKS)}
+        known = {row.id: row for row in sql.query(self.connection, PACKS, PackRow)}
         there = list(self.archive.backend.packs())
         self.lost = [row.id for row in known.values() if row.state != PackState.RETIRED and row.id not in set(there)]
         for pack_id in there:
@@ -232,13 +231,13 @@ class _Adoption:
             except Damage as damage:
                 add_damage(self.result.damage, damage)
 
-    def _is_known(self, row: Any, pack_ids: set[UUID]) -> bool:
+    def _is_known(self, row: PackRow, pack_ids: set[UUID]) -> bool:
         if row.id in pack_ids:
             return False
         if row.state == PackState.SEALED:
             return True
         try:
-            return bool(self.archive.backend.open(row.id).size <= row.size_bytes)
+            return self.archive.backend.open(row.id).size <= row.size_bytes
         except LostPack:
             return True
 
@@ -250,13 +249,13 @@ class _Adoption:
                 return
             self.holds.callback(release)
         pack = self.archive.backend.open(pack_id)  # held, so no process writes to it: now read how far the database knows it
-        row = self.connection.execute(_PACK, {"id": pack_id}).one_or_none()
-        end = max(row.size_bytes, PACK_HEADER_BYTES) if row is not None else PACK_HEADER_BYTES
-        whole = row is None or pack_id in pack_ids
+        known_end = sql.query_optional(self.connection, _PACK, int, id=pack_id)
+        end = max(known_end or 0, PACK_HEADER_BYTES)
+        whole = known_end is None or pack_id in pack_ids
         listing = list_pack(pack, self.archive.frames, PACK_HEADER_BYTES if whole else end)
-        known = set(self.connection.execute(_POSITIONS, {"id": pack_id}).scalars())
+        known = set(sql.query(self.connection, _POSITIONS, int, id=pack_id))
         objects = tuple(entry for entry in listing.entries if entry.kind in OBJECT_KINDS and entry.offset not in known)
-        yield UnknownSegment(pack, listing, objects, row is not None and listing.end <= end)
+        yield UnknownSegment(pack, listing, objects, known_end is not None and listing.end <= end)
 
     def _without_settled(self, segment: UnknownSegment, journal: JournalEntries) -> UnknownSegment:
         """Messages whose copies are known or deleted need not be read, unless a known pack is missing."""
@@ -297,8 +296,8 @@ class _Adoption:
         return {message_id for outcome in outcomes for message_id in outcome.added}
 
     def _find(self, sha256: bytes, kind: FrameKind) -> PackLocation | None:
-        row = self.connection.execute(_FIND, {"sha256": sha256, "kind": kind.label}).one_or_none()
-        return PackLocation(row.pack_id, row.position, row.stored_bytes) if row else None
+        found = sql.query_optional(self.connection, _FIND, ObjectLocation, sha256=sha256, kind=kind.label)
+        return PackLocation(*found) if found else None
 
     def _replay(self, segments: list[UnknownSegment], journal: JournalEntries) -> set[UUID]:
         """Returns the messages that tombstones name."""
@@ -308,7 +307,7 @@ class _Adoption:
         replay.damaged = {segment.pack.id for segment in segments if segment.listing.damage}
         replay.run()
         intended = {deletion.id: deletion for deletion in replay.burial.intended if deletion.id is not None}
-        committed = set(self.connection.execute(_INTENDED_HERE, {"ids": list(intended)}).scalars())
+        committed = set(sql.query(self.connection, _INTENDED_HERE, UUID, ids=list(intended)))
         self.result.unconfirmed = [
             describe_deletion(deletion) for deletion in intended.values() if deletion.id not in committed
         ]
@@ -317,7 +316,7 @@ class _Adoption:
     def _drop_dead(self, added: set[UUID], buried: set[UUID], pack_ids: list[UUID]) -> None:
         """A message without a copy was deleted, or belongs into the mailbox of found mail."""
         self.result.found = add_found(self.connection, added)
-        dead = set(self.connection.execute(_WITHOUT_COPY, {"ids": sorted(added | buried)}).scalars())
+        dead = set(sql.query(self.connection, _WITHOUT_COPY, UUID, ids=sorted(added | buried)))
         if dead:
             drop_unused(self.connection, sorted(dead))
         self.connection.execute(_DROP_UNUSED, {"ids": pack_ids})
@@ -336,7 +335,7 @@ class _Adoption:
 def _learn_deletions(engine: Engine, archive: Archive) -> None:
     """Once after an upgrade: older versions recorded in the tombstones only which messages they deleted."""
     with engine.begin() as connection:
-        if connection.execute(_KNOWS_DELETIONS).scalar_one():
+        if sql.query_one(connection, _KNOWS_DELETIONS, bool):
             return
         damage: list[str] = []
         journal = JournalEntries(archive, damage)

@@ -13,16 +13,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 from uuid import UUID
 
 import orjson
 from sqlalchemy import Connection, Engine, text
 
+from archiver.db.sql import query, query_one
 from archiver.db.states import PackState
 from archiver.errors import ArchiverError
 from archiver.maintenance.dump import write_dump
 from archiver.maintenance.pack_removal import keep_files
+from archiver.maintenance.rows import PACKS, PackRow
 from archiver.quantity import quantity
 from archiver.retention import tombstones
 from archiver.store.archive import Archive
@@ -36,7 +37,6 @@ OLD_DUMP = "database.dump"
 """The name in backups of older versions, whose manifest does not contain it."""
 _DUMPS = "database*.dump"
 _PIECE_BYTES = 1 << 20
-_PACKS = text("SELECT id, state, size_bytes FROM packs")
 _NO_TIMEOUT = text("SET LOCAL idle_in_transaction_session_timeout = 0")
 
 
@@ -70,7 +70,7 @@ def backup(engine: Engine, archive: Archive, database_url: str, target: Path, pr
     tombstones.confirm(engine, archive)
     dump = f"database-{datetime.now(UTC):%Y%m%dT%H%M%S%f}.dump"
     with keep_files(engine), _snapshot(engine) as (connection, snapshot):
-        rows = {row.id: row for row in connection.execute(_PACKS)}
+        rows = {row.id: row for row in query(connection, PACKS, PackRow)}
         write_dump(database_url, target / dump, archive.keys, snapshot)
         copied = _copy_packs(archive, rows, folder, progress or (lambda done, total: None))
     _write_manifest(target, dump, copied)
@@ -87,10 +87,10 @@ def _snapshot(engine: Engine) -> Iterator[tuple[Connection, str]]:
     """A snapshot of the database that pg_dump can share."""
     with engine.connect().execution_options(isolation_level="REPEATABLE READ") as connection:
         connection.execute(_NO_TIMEOUT)
-        yield connection, connection.execute(text("SELECT pg_export_snapshot()")).scalar_one()
+        yield connection, query_one(connection, "SELECT pg_export_snapshot()", str)
 
 
-def _copy_packs(archive: Archive, rows: dict[UUID, Any], folder: Path, progress: Progress) -> list[_Copied]:
+def _copy_packs(archive: Archive, rows: dict[UUID, PackRow], folder: Path, progress: Progress) -> list[_Copied]:
     """All packs except replaced ones; also those that the database does not know, which a restore adopts."""
     live = {pack_id for pack_id, row in rows.items() if row.state != PackState.RETIRED}
     found = [pack_id for pack_id in archive.backend.packs() if pack_id in live or pack_id not in rows]

@@ -15,7 +15,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 from uuid import UUID
 
 import structlog
@@ -24,6 +23,7 @@ from sqlalchemy import Connection, Engine, text
 from archiver.db import sql
 from archiver.maintenance.adopt import Adopted, adopt
 from archiver.maintenance.pack_removal import remove_retired
+from archiver.maintenance.rows import FilledPack
 from archiver.store.archive import Archive
 from archiver.store.backend import SealedPack
 from archiver.store.errors import Damage
@@ -44,19 +44,19 @@ _STALE = timedelta(days=1)
 _REST_SECONDS = 600
 """How long a pack must be idle before it is touched: its last batch may not be committed yet."""
 
-_PACKS = text("""
-    SELECT p.id, p.state, p.size_bytes, coalesce(sum(o.stored_bytes), 0) AS live_bytes FROM packs p
+_PACKS = """
+    SELECT p.id, p.state, p.size_bytes, coalesce(sum(o.stored_bytes), 0)::bigint AS live_bytes FROM packs p
     LEFT JOIN objects o ON o.pack_id = p.id
-    WHERE p.state IN ('open', 'sealed') AND (CAST(:ids AS uuid[]) IS NULL OR p.id = ANY(:ids)) GROUP BY p.id ORDER BY p.id""")
-_LIVE = text("SELECT position FROM objects WHERE pack_id = :id")
+    WHERE p.state IN ('open', 'sealed') AND (CAST(:ids AS uuid[]) IS NULL OR p.id = ANY(:ids)) GROUP BY p.id ORDER BY p.id"""
+_LIVE = "SELECT position FROM objects WHERE pack_id = :id"
 _LOCK = text("SELECT 1 FROM objects WHERE pack_id = ANY(:ids) ORDER BY sha256, kind FOR UPDATE")
 _MOVE = """
     UPDATE objects o SET pack_id = :new_id, position = x.new_position, stored_bytes = x.length
     FROM json_to_recordset(:rows::json) AS x(old_id uuid, position bigint, new_position bigint, length bigint)
     WHERE o.pack_id = x.old_id AND o.position = x.position"""
-_LEFT_BEHIND = text("SELECT count(*) FROM objects WHERE pack_id = ANY(:ids)")
-_RETIRE = text("""
-    UPDATE packs SET state = 'retired', retired_at = now() WHERE id = ANY(:ids) AND state IN ('open', 'sealed') RETURNING id""")
+_LEFT_BEHIND = "SELECT count(*) FROM objects WHERE pack_id = ANY(:ids)"
+_RETIRE = """
+    UPDATE packs SET state = 'retired', retired_at = now() WHERE id = ANY(:ids) AND state IN ('open', 'sealed') RETURNING id"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class _Changed(Exception):
 
 
 class _Damaged(Exception):
-    def __init__(self, pack: Any, damage: Damage) -> None:
+    def __init__(self, pack: FilledPack, damage: Damage) -> None:
         super().__init__(str(damage))
         self.pack = pack
 
@@ -112,10 +112,10 @@ def compact(
     return done
 
 
-def _packs(engine: Engine, only: list[UUID] | None = None) -> list[Any]:
+def _packs(engine: Engine, only: list[UUID] | None = None) -> list[FilledPack]:
     """The current rows of packs that may be replaced."""
     with engine.connect() as connection:
-        return list(connection.execute(_PACKS, {"ids": only}).all())
+        return sql.query(connection, _PACKS, FilledPack, ids=only)
 
 
 def _with_adopted(done: Compacted, adopted: Adopted) -> Compacted:
@@ -123,7 +123,7 @@ def _with_adopted(done: Compacted, adopted: Adopted) -> Compacted:
     return replace(done, adopted=done.adopted + adopted.messages, damage=(*done.damage, *damage))
 
 
-def _candidates(engine: Engine, archive: Archive, rekey: bool, everything: bool) -> Iterator[Any]:
+def _candidates(engine: Engine, archive: Archive, rekey: bool, everything: bool) -> Iterator[FilledPack]:
     for row in _packs(engine):
         if (
             everything
@@ -134,13 +134,13 @@ def _candidates(engine: Engine, archive: Archive, rekey: bool, everything: bool)
             yield row
 
 
-def _is_wasteful(engine: Engine, archive: Archive, row: Any) -> bool:
+def _is_wasteful(engine: Engine, archive: Archive, row: FilledPack) -> bool:
     """Whether enough of the pack is content that nothing refers to. The journal, which `objects` does not know, is no waste:
     a pack of small messages is a third journal, and would be written again by each compaction."""
     if row.live_bytes >= (1 - _DEAD_SHARE) * row.size_bytes:
         return False
     with engine.connect() as connection:
-        live = set(connection.execute(_LIVE, {"id": row.id}).scalars())
+        live = set(sql.query(connection, _LIVE, int, id=row.id))
     try:
         listed = list_pack(archive.backend.open(row.id), archive.frames)
     except Damage:
@@ -158,8 +158,8 @@ def _has_old_key(archive: Archive, pack_id: UUID) -> bool:
     return isinstance(first, FrameHeader) and first.header.fingerprint != archive.keys.active.fingerprint
 
 
-def _groups(rows: Iterator[Any]) -> Iterator[list[Any]]:
-    group: list[Any] = []
+def _groups(rows: Iterator[FilledPack]) -> Iterator[list[FilledPack]]:
+    group: list[FilledPack] = []
     for row in rows:
         if group and sum(item.live_bytes for item in group) + row.live_bytes > PACK_LIMIT_BYTES:
             yield group
@@ -185,7 +185,7 @@ class _Work:
     rekey: bool
     everything: bool
 
-    def replace(self, packs: list[Any], done: Compacted) -> Compacted:
+    def replace(self, packs: list[FilledPack], done: Compacted) -> Compacted:
         """One pack in place of these; damaged ones are left out."""
         while packs and (len(packs) > 1 or self.everything or self.rekey or self._is_wasteful(packs[0])):
             try:
@@ -198,10 +198,10 @@ class _Work:
             return done if made is None else _add_counts(done, packs, made)
         return done
 
-    def _is_wasteful(self, pack: Any) -> bool:
+    def _is_wasteful(self, pack: FilledPack) -> bool:
         return _is_wasteful(self.engine, self.archive, pack)
 
-    def _replace(self, packs: list[Any]) -> SealedPack | None:
+    def _replace(self, packs: list[FilledPack]) -> SealedPack | None:
         self.scratch.mkdir(parents=True, exist_ok=True, mode=0o700)
         with tempfile.TemporaryDirectory(dir=self.scratch, prefix=_SCRATCH) as folder:
             merge = Merge(self.archive, Path(folder), rekey=self.rekey)
@@ -217,9 +217,9 @@ class _Work:
             return None
         return made
 
-    def _add(self, merge: Merge, pack: Any) -> None:
+    def _add(self, merge: Merge, pack: FilledPack) -> None:
         with self.engine.connect() as connection:
-            live = set(connection.execute(_LIVE, {"id": pack.id}).scalars())
+            live = set(sql.query(connection, _LIVE, int, id=pack.id))
         try:
             merge.add(self.archive.backend.open(pack.id), pack.size_bytes, _keep_frame(live))
         except Damage as damage:
@@ -231,7 +231,7 @@ class _Work:
             sql.run(connection, statements.LEAVE_PACKS, ids=[found.pack.id])
 
 
-def _add_counts(done: Compacted, packs: list[Any], made: SealedPack) -> Compacted:
+def _add_counts(done: Compacted, packs: list[FilledPack], made: SealedPack) -> Compacted:
     return replace(
         done,
         packs_before=done.packs_before + len(packs),
@@ -255,7 +255,7 @@ def _repoint(connection: Connection, pack_ids: list[UUID], made: SealedPack, mov
     ]
     if rows:
         sql.run(connection, _MOVE, rows=sql.rows(rows), new_id=made.id)
-    if connection.execute(_LEFT_BEHIND, {"ids": pack_ids}).scalar_one():
+    if sql.query_one(connection, _LEFT_BEHIND, int, ids=pack_ids):
         raise _Changed
-    if len(connection.execute(_RETIRE, {"ids": pack_ids}).all()) < len(pack_ids):
+    if len(sql.query(connection, _RETIRE, UUID, ids=pack_ids)) < len(pack_ids):
         raise _Changed

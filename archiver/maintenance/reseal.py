@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, Engine, TextClause, text
+from sqlalchemy import Connection, Engine
 
 from archiver.access import audit
 from archiver.access.login import totp
 from archiver.access.principal import LOCAL_OPERATOR
 from archiver.config import Settings
+from archiver.db.sql import query, run
 from archiver.errors import UsageError
+from archiver.maintenance.rows import SealedValue
 from archiver.maintenance.snapshot import save_config
 from archiver.secrets import CREDENTIALS_KEY_FILE, Keyring, SecretFolder, credentials_keyring
 from archiver.store.archive import Archive
@@ -92,14 +93,14 @@ def _is_unfinished(engine: Engine, keyring: Keyring) -> bool:
     """Whether a value is sealed with another key than the active one."""
     with engine.connect() as connection:
         return any(
-            Keyring.sealed_with(bytes(value)) != keyring.active
+            Keyring.sealed_with(value) != keyring.active
             for sealed in SEALED
-            for value in connection.execute(_all(sealed)).scalars()
+            for value in query(connection, _all(sealed), bytes)
         )
 
 
-def _all(sealed: Sealed) -> TextClause:
-    return text(f"SELECT {sealed.column} FROM {sealed.table} WHERE {sealed.column} IS NOT NULL")  # noqa: S608
+def _all(sealed: Sealed) -> str:
+    return f"SELECT {sealed.column} FROM {sealed.table} WHERE {sealed.column} IS NOT NULL"  # noqa: S608
 
 
 def reseal(engine: Engine, keyring: Keyring, step: Callable[[], None] = lambda: None) -> int:
@@ -109,7 +110,7 @@ def reseal(engine: Engine, keyring: Keyring, step: Callable[[], None] = lambda: 
         after = UUID(int=0)
         while True:
             with engine.begin() as connection:
-                rows = connection.execute(_page(sealed), {"after": after, "limit": _PAGE}).all()
+                rows = query(connection, _page(sealed), SealedValue, after=after, limit=_PAGE)
                 count += sum(_reseal_row(connection, keyring, sealed, row) for row in rows)
             step()
             if not rows:
@@ -118,18 +119,17 @@ def reseal(engine: Engine, keyring: Keyring, step: Callable[[], None] = lambda: 
     return count
 
 
-def _page(sealed: Sealed) -> TextClause:
-    return text(
+def _page(sealed: Sealed) -> str:
+    return (
         f"SELECT id, {sealed.column} AS value FROM {sealed.table}"  # noqa: S608
         f" WHERE {sealed.column} IS NOT NULL AND id > :after ORDER BY id LIMIT :limit FOR NO KEY UPDATE"
     )
 
 
-def _reseal_row(connection: Connection, keyring: Keyring, sealed: Sealed, row: Any) -> bool:
-    value, purpose = bytes(row.value), sealed.purpose(row.id)
+def _reseal_row(connection: Connection, keyring: Keyring, sealed: Sealed, row: SealedValue) -> bool:
+    value, purpose = row.value, sealed.purpose(row.id)
     if Keyring.sealed_with(value) == keyring.active:
         return False
     fresh = keyring.seal(keyring.unseal(value, purpose), purpose)
-    statement = text(f"UPDATE {sealed.table} SET {sealed.column} = :value WHERE id = :id")  # noqa: S608
-    connection.execute(statement, {"value": fresh, "id": row.id})
+    run(connection, f"UPDATE {sealed.table} SET {sealed.column} = :value WHERE id = :id", value=fresh, id=row.id)  # noqa: S608
     return True

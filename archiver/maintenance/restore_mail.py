@@ -10,29 +10,31 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 from uuid import UUID
 
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine
 
 from archiver.access import audit
 from archiver.access.principal import LOCAL_OPERATOR
+from archiver.db.sql import query
 from archiver.errors import UsageError
+from archiver.maintenance.rows import RestoredCopy
 from archiver.sources.access import Outgoing, open_target
 from archiver.store.archive import Archive
 
 _PAGE = 500
-_IDS = text("""
+_IDS = """
     SELECT m.id FROM messages m WHERE m.id > :after AND (CAST(:mailbox_id AS uuid) IS NULL OR EXISTS (
         SELECT 1 FROM message_copies c WHERE c.message_id = m.id AND c.mailbox_id = :mailbox_id AND c.deleted_at IS NULL))
-    ORDER BY m.id LIMIT :limit""")
+    ORDER BY m.id LIMIT :limit"""
 
 # The current folders of a message; if it is gone from its mailbox, the last ones.
-_COPIES = text("""
+_COPIES = """
     SELECT DISTINCT m.id, m.sha256, c.folder, c.flags, coalesce(c.received_at, m.sort_at) AS received_at
     FROM messages m JOIN message_copies c ON c.message_id = m.id
     WHERE m.id = ANY(:ids) AND c.deleted_at IS NULL AND (CAST(:mailbox_id AS uuid) IS NULL OR c.mailbox_id = :mailbox_id)
         AND (c.gone_at IS NULL OR NOT EXISTS (
             SELECT 1 FROM message_copies o WHERE o.message_id = m.id AND o.mailbox_id = c.mailbox_id
             AND o.gone_at IS NULL AND o.deleted_at IS NULL))
-    ORDER BY c.folder, received_at, m.id""")
+    ORDER BY c.folder, received_at, m.id"""
 
 
 @dataclass(slots=True)
@@ -79,7 +81,7 @@ def all_ids(engine: Engine, mailbox_id: UUID | None = None) -> Iterator[UUID]:
     while True:
         with engine.connect() as connection:
             values = {"after": after, "mailbox_id": mailbox_id, "limit": _PAGE}
-            page = list(connection.execute(_IDS, values).scalars())
+            page = query(connection, _IDS, UUID, **values)
         yield from page
         if len(page) < _PAGE:
             return
@@ -118,8 +120,8 @@ def _outgoing(
     remaining = iter(ids)
     while page := list(islice(remaining, _PAGE)):
         with engine.connect() as connection:
-            rows = connection.execute(_COPIES, {"ids": page, "mailbox_id": mailbox_id}).all()
+            rows = query(connection, _COPIES, RestoredCopy, ids=page, mailbox_id=mailbox_id)
         for row in rows:
             folder = "/".join(filter(None, (target.below, row.folder or "INBOX")))
-            pieces = partial(archive.stream, bytes(row.sha256))
-            yield Outgoing(str(row.id), folder, pieces, tuple(row.flags), row.received_at)
+            pieces = partial(archive.stream, row.sha256)
+            yield Outgoing(str(row.id), folder, pieces, row.flags, row.received_at)

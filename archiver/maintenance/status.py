@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
 from archiver.access import audit
 from archiver.access.principal import Principal
+from archiver.db.sql import query, query_one
 from archiver.indexing import jobs as index_jobs
 from archiver.indexing.indexes import load_indexes
 from archiver.queue.jobs import QueueName, ReindexJob
@@ -20,10 +22,10 @@ SELECT (SELECT count(*) FROM ingestion_sources WHERE removed_at IS NULL) AS sour
        (SELECT count(*) FROM mailboxes) AS mailboxes,
        (SELECT count(*) FROM mailboxes WHERE gone_at IS NOT NULL) AS gone_mailboxes,
        (SELECT count(*) FROM messages) AS messages,
-       (SELECT coalesce(sum(size_bytes), 0) FROM messages) AS bytes,
+       (SELECT coalesce(sum(size_bytes), 0)::bigint FROM messages) AS bytes,
        (SELECT count(*) FROM messages WHERE indexed_version < index_version) AS not_indexed,
        (SELECT count(*) FROM messages WHERE search_state = 'body') AS attachments_waiting,
-       (SELECT coalesce(extract(epoch FROM now() - min(archived_at)), 0) FROM messages
+       (SELECT coalesce(floor(extract(epoch FROM now() - min(archived_at))), 0)::bigint FROM messages
         WHERE indexed_version < index_version) AS index_lag_seconds,
        (SELECT count(*) FROM sync_sessions) AS running_sessions,
        (SELECT count(*) FROM outbox) AS outbox,
@@ -51,7 +53,7 @@ class Overview:
 
 def count_rows(engine: Engine) -> Overview:
     with engine.connect() as connection:
-        return Overview(**{name: int(value) for name, value in connection.execute(text(_COUNTS)).mappings().one().items()})
+        return query_one(connection, _COUNTS, Overview)
 
 
 def count_jobs(redis_url: str) -> dict[str, dict[str, int]]:
@@ -72,6 +74,25 @@ def workers_alive(redis_url: str) -> dict[str, list[str]]:
             return {str(name): await queues.listening(name) for name in QueueName}
 
     return asyncio.run(collect())
+
+
+_WAITING = """
+    SELECT (SELECT count(*) FROM messages) AS messages, count(*) AS waiting,
+        coalesce(floor(extract(epoch FROM now() - min(archived_at))), 0)::bigint AS lag_seconds
+    FROM messages WHERE indexed_version < index_version"""
+_STATES = "SELECT search_state, count(*) AS messages FROM messages WHERE search_state <> 'full' GROUP BY 1"
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingMessages:
+    messages: int
+    waiting: int
+    lag_seconds: int
+
+
+class StateCount(NamedTuple):
+    search_state: str
+    messages: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,23 +119,14 @@ def index_figures(engine: Engine) -> IndexState | None:
 
 def index_state(engine: Engine) -> IndexState:
     with engine.connect() as connection:
-        counted = connection.execute(
-            text(
-                "SELECT (SELECT count(*) FROM messages) AS messages,"
-                " (SELECT count(*) FROM messages WHERE indexed_version < index_version) AS waiting,"
-                " (SELECT coalesce(extract(epoch FROM now() - min(archived_at)), 0) FROM messages"
-                "  WHERE indexed_version < index_version) AS lag_seconds"
-            )
-        ).one()
+        counted = query_one(connection, _WAITING, WaitingMessages)
         building = load_indexes(connection).building
-        states = connection.execute(
-            text("SELECT search_state, count(*) FROM messages WHERE search_state <> 'full' GROUP BY 1")
-        ).all()
+        states = query(connection, _STATES, StateCount)
     return IndexState(
         counted.messages,
         counted.waiting,
-        {str(state): int(count) for state, count in states},
-        int(counted.lag_seconds),
+        dict(states),
+        counted.lag_seconds,
         min(building.done, building.total) if building else None,
         building.total if building else None,
     )

@@ -8,14 +8,15 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
 from uuid import UUID
 
 from sqlalchemy import Engine, text
 
+from archiver.db.sql import query, query_one, query_optional
 from archiver.db.states import PackState
 from archiver.maintenance.journal_loss import copies_without_journal
 from archiver.maintenance.process_pool import MAX_PROCESSES, useful_processes, workers
+from archiver.maintenance.rows import PACKS, PackRow
 from archiver.maintenance.verify_segment import (
     SEGMENT_BYTES,
     SegmentChecker,
@@ -34,15 +35,15 @@ from archiver.store.writer import pack_name
 
 _PIECE_BYTES = 1 << 20
 _HASHES = 50_000
-_PACKS = text("SELECT id, name, state, size_bytes, sha256, verified_at FROM packs WHERE state <> 'retired' ORDER BY id")
-_TOUCHED = text("""
+_PACKS = f"{PACKS} WHERE state <> 'retired' ORDER BY id"
+_TOUCHED = """
     SELECT m.id FROM messages m JOIN objects o ON o.sha256 = m.sha256 AND o.kind = 'message'
     WHERE o.pack_id = :pack_id AND o.position >= :start AND o.position < :end
     UNION
     SELECT p.message_id FROM message_parts p JOIN objects o ON o.sha256 = p.part_sha256 AND o.kind = 'part'
-    WHERE o.pack_id = :pack_id AND o.position >= :start AND o.position < :end""")
-_TOUCHED_BY_HASH = text("""
-    SELECT id FROM messages WHERE sha256 = :sha256 UNION SELECT message_id FROM message_parts WHERE part_sha256 = :sha256""")
+    WHERE o.pack_id = :pack_id AND o.position >= :start AND o.position < :end"""
+_TOUCHED_BY_HASH = """
+    SELECT id FROM messages WHERE sha256 = :sha256 UNION SELECT message_id FROM message_parts WHERE part_sha256 = :sha256"""
 # A pack that was left because of damage and is intact again was restored from a backup.
 _VERIFIED = text("""
     UPDATE packs SET verified_at = now(), state = CASE state WHEN 'left' THEN 'open' ELSE state END WHERE id = :id""")
@@ -50,23 +51,31 @@ _SEALED = text(
     "UPDATE packs SET state = 'sealed', sha256 = :sha256, size_bytes = :size, sealed_at = coalesce(sealed_at, now())"
     " WHERE id = :id"
 )
-_KNOWN_END = text("SELECT size_bytes FROM packs WHERE id = :id AND state <> 'retired'")
+_KNOWN_END = "SELECT size_bytes FROM packs WHERE id = :id AND state <> 'retired'"
 _LEFT = text("UPDATE packs SET state = 'left' WHERE id = :id AND state = 'open'")
 # Deleted messages are known by their hash, once `adopt` has read those of older versions from the tombstones.
-_UNKNOWN = text("""
+_UNKNOWN = """
     SELECT h FROM unnest(CAST(:hashes AS bytea[])) AS h
     WHERE NOT EXISTS (SELECT 1 FROM objects o WHERE o.sha256 = h AND o.kind = 'message')
     AND h NOT IN (SELECT deleted_sha256 FROM message_copies WHERE deleted_sha256 IS NOT NULL)
-    AND (SELECT knows_deletions FROM archive_state)""")
+    AND (SELECT knows_deletions FROM archive_state)"""
 _ADVICE = "`archiver compact --all` adds it"
-_COUNTS = text("""
-    SELECT (SELECT count(*) FROM messages) AS messages,
-        (SELECT count(*) FROM messages m WHERE NOT EXISTS (
+_COUNTS = """
+    SELECT (SELECT count(*) FROM messages m WHERE NOT EXISTS (
             SELECT 1 FROM objects o WHERE o.sha256 = m.sha256 AND o.kind = 'message')) AS without_bytes,
         (SELECT count(*) FROM message_parts p WHERE NOT EXISTS (
             SELECT 1 FROM objects o WHERE o.sha256 = p.part_sha256 AND o.kind = 'part')) AS without_parts,
         (SELECT count(*) FROM message_copies c WHERE c.message_id IS NOT NULL AND NOT EXISTS (
-            SELECT 1 FROM messages m WHERE m.id = c.message_id)) AS without_message""")
+            SELECT 1 FROM messages m WHERE m.id = c.message_id)) AS without_message"""
+
+
+@dataclass(frozen=True, slots=True)
+class MissingRows:
+    """What rows refer to, and is not there."""
+
+    without_bytes: int
+    without_parts: int
+    without_message: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +154,7 @@ class _Verification:
 
     def run(self, since: datetime | None) -> VerifyReport:
         with self.engine.connect() as connection:
-            rows = connection.execute(_PACKS).all()
+            rows = query(connection, _PACKS, PackRow)
         total = sum(row.size_bytes for row in rows)
         self.processes = useful_processes(self.archive, total // SEGMENT_BYTES + 1, self.processes)
         checker = SegmentChecker(self.engine, self.archive, full=self.full)
@@ -158,7 +167,7 @@ class _Verification:
         self._counts()
         return self.report
 
-    def _packs(self, rows: Sequence[Any], since: datetime | None, total: int) -> None:
+    def _packs(self, rows: Sequence[PackRow], since: datetime | None, total: int) -> None:
         done = 0
         for row in rows:
             if since is not None and row.verified_at is not None and row.verified_at >= since:
@@ -168,7 +177,7 @@ class _Verification:
             done += row.size_bytes
             self.progress(done, total)
 
-    def _pack(self, row: Any, progress: Callable[[int], None]) -> None:
+    def _pack(self, row: PackRow, progress: Callable[[int], None]) -> None:
         before = len(self.report.problems)
         self.report.packs += 1
         try:
@@ -183,7 +192,7 @@ class _Verification:
         with self.engine.begin() as connection:
             connection.execute(_VERIFIED if len(self.report.problems) == before else _LEFT, {"id": row.id})
 
-    def _check_pack(self, row: Any, pack: PackFile, progress: Callable[[int], None]) -> None:
+    def _check_pack(self, row: PackRow, pack: PackFile, progress: Callable[[int], None]) -> None:
         head = PackHead.decode(pack.read_at(0, PACK_HEADER_BYTES), pack.name)
         key = self.archive.keys.find(head.fingerprint, head.key_id)
         if head.id != row.id:
@@ -196,7 +205,7 @@ class _Verification:
         self._check_seal(row, pack, key)
         self._check_frames(row, pack, progress)
 
-    def _check_seal(self, row: Any, pack: PackFile, key: PackKey) -> None:
+    def _check_seal(self, row: PackRow, pack: PackFile, key: PackKey) -> None:
         seal = read_seal(pack.read_at, pack.size)
         if seal is None:
             if row.state == PackState.SEALED:
@@ -205,13 +214,13 @@ class _Verification:
         digest = hashlib.sha256()
         for at in range(0, pack.size - SEAL_BYTES, _PIECE_BYTES):
             digest.update(pack.read_at(at, min(_PIECE_BYTES, pack.size - SEAL_BYTES - at)))
-        if not seal.is_of(digest.digest(), key) or (row.sha256 is not None and bytes(row.sha256) != seal.digest):
+        if not seal.is_of(digest.digest(), key) or (row.sha256 is not None and row.sha256 != seal.digest):
             self._problem(row.id, pack.name, 0, "the digest of the whole pack is wrong", (0, 0))
         elif row.state == PackState.OPEN:
             with self.engine.begin() as connection:  # the process that sealed it ended before it could record that
                 connection.execute(_SEALED, {"id": row.id, "sha256": seal.digest, "size": pack.size})
 
-    def _check_frames(self, row: Any, pack: PackFile, progress: Callable[[int], None]) -> None:
+    def _check_frames(self, row: PackRow, pack: PackFile, progress: Callable[[int], None]) -> None:
         """Keeps several segments in progress; their results are collected in order."""
         pending: deque[tuple[VerifySegment, Future[VerifyOutcome]]] = deque()
         is_left = row.state == PackState.LEFT
@@ -226,7 +235,12 @@ class _Verification:
             self._take(row, pack, *pending.popleft(), progress)
 
     def _take(
-        self, row: Any, pack: PackFile, segment: VerifySegment, checked: Future[VerifyOutcome], progress: Callable[[int], None]
+        self,
+        row: PackRow,
+        pack: PackFile,
+        segment: VerifySegment,
+        checked: Future[VerifyOutcome],
+        progress: Callable[[int], None],
     ) -> None:
         outcome, report = checked.result(), self.report
         report.frames += outcome.frames
@@ -245,10 +259,9 @@ class _Verification:
         self, pack_id: UUID, pack: str, offset: int, what: str, span: tuple[int, int], sha256: bytes | None = None
     ) -> None:
         with self.engine.connect() as connection:
-            parameters = {"pack_id": pack_id, "start": span[0], "end": span[1]}
-            touched = set(connection.execute(_TOUCHED, parameters).scalars())
+            touched = set(query(connection, _TOUCHED, UUID, pack_id=pack_id, start=span[0], end=span[1]))
             if sha256 is not None:
-                touched |= set(connection.execute(_TOUCHED_BY_HASH, {"sha256": sha256}).scalars())
+                touched |= set(query(connection, _TOUCHED_BY_HASH, UUID, sha256=sha256))
         self.report.problems.append(VerifyProblem(pack, offset, what, tuple(sorted(touched))))
 
     def _unknown_packs(self, known: set[UUID]) -> None:
@@ -259,7 +272,7 @@ class _Verification:
     def _unknown_ends(self) -> None:
         for pack_id, end in self.unknown_ends.items():
             with self.engine.connect() as connection:
-                known_end = connection.execute(_KNOWN_END, {"id": pack_id}).scalar_one_or_none()
+                known_end = query_optional(connection, _KNOWN_END, int, id=pack_id)
             if known_end is not None and known_end < end:
                 self._unknown(pack_id, known_end, "the database does not know the frames from here on")
 
@@ -268,8 +281,8 @@ class _Verification:
         for start in range(0, len(self.unclaimed), _HASHES):
             portion = {item.sha256: item for item in self.unclaimed[start : start + _HASHES]}
             with self.engine.connect() as connection:
-                unknown = connection.execute(_UNKNOWN, {"hashes": list(portion)}).scalars().all()
-            for found in sorted(portion[bytes(sha256)] for sha256 in unknown):
+                unknown = query(connection, _UNKNOWN, bytes, hashes=list(portion))
+            for found in sorted(portion[sha256] for sha256 in unknown):
                 self._unknown(found.pack_id, found.offset, "the database does not know this message")
 
     def _unknown(self, pack_id: UUID, offset: int, what: str) -> None:
@@ -282,7 +295,7 @@ class _Verification:
 
     def _is_known(self, pack_id: UUID) -> bool:
         with self.engine.connect() as connection:
-            return connection.execute(text("SELECT 1 FROM packs WHERE id = :id"), {"id": pack_id}).one_or_none() is not None
+            return query_one(connection, "SELECT EXISTS (SELECT 1 FROM packs WHERE id = :id)", bool, id=pack_id)
 
     def _journal(self) -> None:
         """The copies that a rebuild would lose because of the damage, besides the damaged messages."""
@@ -293,7 +306,7 @@ class _Verification:
 
     def _counts(self) -> None:
         with self.engine.connect() as connection:
-            counts = connection.execute(_COUNTS).one()
+            counts = query_one(connection, _COUNTS, MissingRows)
         if counts.without_bytes:
             self.report.problems.append(VerifyProblem("-", 0, f"{quantity(counts.without_bytes, 'message')} in no pack"))
         if counts.without_parts:

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine
 
+from archiver.db.sql import query
+from archiver.maintenance.rows import ExpectedObject
 from archiver.quantity import quantity
 from archiver.store.archive import Archive
 from archiver.store.backend import PackFile
@@ -19,9 +21,9 @@ from archiver.store.reader import CachingReader, Frame
 
 SEGMENT_BYTES = 4 << 20
 _LABELS: dict[int, str] = {kind: kind.label for kind in FrameKind}
-_OBJECTS = text("""
+_OBJECTS = """
     SELECT sha256, kind, position, stored_bytes FROM objects
-    WHERE pack_id = :id AND position >= :start AND position < :end ORDER BY position""")
+    WHERE pack_id = :id AND position >= :start AND position < :end ORDER BY position"""
 
 
 class VerifySegment(NamedTuple):
@@ -101,7 +103,7 @@ class SegmentChecker:
         is_last = segment.end >= pack.size
         with self.engine.connect() as connection:
             values = {"id": segment.pack_id, "start": segment.start, "end": 1 << 62 if is_last else segment.end}
-            expected = {item.position: item for item in connection.execute(_OBJECTS, values)}
+            expected = {item.position: item for item in query(connection, _OBJECTS, ExpectedObject, **values)}
         for item in walk(pack.read_at, segment.end, pack.name, segment.start):
             if isinstance(item, Damage):
                 offset = item.spot.offset

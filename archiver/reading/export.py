@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, tzinfo
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime, tzinfo
 from itertools import islice
 from pathlib import Path
 from tempfile import SpooledTemporaryFile
@@ -13,17 +13,18 @@ from typing import IO, TYPE_CHECKING, Any
 from uuid import UUID
 
 import orjson
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine
 
 from archiver.access import audit
 from archiver.access.principal import Principal, Right
 from archiver.access.scope import EVERYTHING, MailScope, scope_of
 from archiver.db.engine import autocommit
 from archiver.db.poison_rows import UNREADABLE, PoisonRow, one_by_one
+from archiver.db.sql import query, query_optional
 from archiver.errors import NotFound, UsageError
 from archiver.logs import get_logger
 from archiver.reading import messages
-from archiver.reading.export_formats import FORMATS, IN_MEMORY_BYTES, ExportFormat
+from archiver.reading.export_formats import FORMATS, IN_MEMORY_BYTES, ExportedMessage, ExportFormat
 from archiver.store.archive import Archive
 from archiver.store.errors import StoreError
 
@@ -37,6 +38,8 @@ _COLUMNS = "m.id, m.sha256, m.sort_at, m.sender, m.subject, m.size_bytes"
 
 log = get_logger("export")
 
+ExportRow = ExportedMessage | PoisonRow
+
 
 @dataclass(slots=True)
 class Exported:
@@ -49,31 +52,56 @@ class Exported:
 def raw_message(engine: Engine, archive: Archive, message_id: UUID) -> Iterator[bytes]:
     """The original bytes, piece by piece."""
     with engine.connect() as connection:
-        row = connection.execute(text("SELECT sha256 FROM messages WHERE id = :id"), {"id": message_id}).one_or_none()
-    if row is None:
+        sha256 = query_optional(connection, "SELECT sha256 FROM messages WHERE id = :id", bytes, id=message_id)
+    if sha256 is None:
         raise NotFound(f"there is no message {message_id}")
-    return archive.stream(bytes(row.sha256))
+    return archive.stream(sha256)
 
 
-_MESSAGE = text("""
-    SELECT id, encode(sha256, 'hex') AS sha256, internet_message_id AS message_id, sort_at AS date, sender AS "from", subject,
-        size_bytes AS bytes, archived_at FROM messages WHERE id = :id""")
-_COPIES = text("""
+_MESSAGE = """
+    SELECT id, encode(sha256, 'hex') AS sha256, internet_message_id AS message_id, sort_at AS date, sender, subject,
+        size_bytes AS bytes, archived_at FROM messages WHERE id = :id"""
+_COPIES = """
     SELECT b.address AS mailbox, c.folder, c.flags, c.labels, c.gone_at, c.provider_key ~ '^api:[0-9a-f]{64}$' AS handed_in
     FROM message_copies c JOIN mailboxes b ON b.id = c.mailbox_id
-    WHERE c.message_id = :id AND c.deleted_at IS NULL ORDER BY b.address, c.folder""")
-_MAILBOXES = text("SELECT id FROM mailboxes WHERE lower(address) = lower(:address) ORDER BY id")
+    WHERE c.message_id = :id AND c.deleted_at IS NULL ORDER BY b.address, c.folder"""
+_MAILBOXES = "SELECT id FROM mailboxes WHERE lower(address) = lower(:address) ORDER BY id"
 
 
 def message_summary(engine: Engine, message_id: UUID) -> dict[str, Any]:
     """What a message is, and where its copies are."""
     with engine.connect() as connection:
-        row = connection.execute(_MESSAGE, {"id": message_id}).mappings().one_or_none()
-        copies = connection.execute(_COPIES, {"id": message_id}).mappings().all()
+        found = query_optional(connection, _MESSAGE, MessageSummary, id=message_id)
+        copies = query(connection, _COPIES, CopySummary, id=message_id)
         variants = messages.variants(connection, EVERYTHING, message_id)
-    if row is None:
+    if found is None:
         raise NotFound(f"there is no message {message_id}")
-    return {**row, "copies": [dict(copy) for copy in copies], "variants": [one.id for one in variants]}
+    message = {"from" if name == "sender" else name: value for name, value in asdict(found).items()}
+    return {**message, "copies": [asdict(copy) for copy in copies], "variants": [one.id for one in variants]}
+
+
+@dataclass(frozen=True, slots=True)
+class MessageSummary:
+    """In the order in which it is shown."""
+
+    id: UUID
+    sha256: str
+    message_id: str | None
+    date: datetime
+    sender: str | None
+    subject: str | None
+    bytes: int
+    archived_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class CopySummary:
+    mailbox: str
+    folder: str
+    flags: list[str]
+    labels: list[str]
+    gone_at: datetime | None
+    handed_in: bool
 
 
 def find_mailbox(engine: Engine, given: str) -> UUID:
@@ -83,13 +111,12 @@ def find_mailbox(engine: Engine, given: str) -> UUID:
     except ValueError:
         pass
     with engine.connect() as connection:
-        ids = connection.execute(_MAILBOXES, {"address": given}).scalars().all()
+        ids = query(connection, _MAILBOXES, UUID, address=given)
     if not ids:
         raise NotFound(f"there is no mailbox {given}")
     if len(ids) > 1:
         raise UsageError(f"{len(ids)} sources have a mailbox {given}: give its id, one of {', '.join(map(str, ids))}")
-    found: UUID = ids[0]
-    return found
+    return ids[0]
 
 
 def export_as(
@@ -153,14 +180,14 @@ def export(
     return done
 
 
-def _spending(rows: Iterator[Any], spend: Callable[[int], None]) -> Iterator[Any]:
+def _spending(rows: Iterator[ExportRow], spend: Callable[[int], None]) -> Iterator[ExportRow]:
     for row in rows:
         if not isinstance(row, PoisonRow):
             spend(row.size_bytes)
         yield row
 
 
-def _messages(engine: Engine, scope: MailScope) -> Iterator[Any]:
+def _messages(engine: Engine, scope: MailScope) -> Iterator[ExportRow]:
     statement = f"SELECT {_COLUMNS} FROM messages m WHERE m.id > :after AND {scope.messages('m')} ORDER BY m.id LIMIT :limit"  # noqa: S608
     after = UUID(int=0)
     while True:
@@ -171,32 +198,35 @@ def _messages(engine: Engine, scope: MailScope) -> Iterator[Any]:
         after = keys[-1]
 
 
-def _messages_of(engine: Engine, ids: Iterator[UUID], scope: MailScope) -> Iterator[Any]:
+def _messages_of(engine: Engine, ids: Iterator[UUID], scope: MailScope) -> Iterator[ExportRow]:
     statement = f"SELECT {_COLUMNS} FROM messages m WHERE m.id = ANY(:ids) AND {scope.messages('m')}"  # noqa: S608
     while batch := list(islice(ids, _PAGE)):
         found = {row.id: row for row in _page(engine, statement, {"ids": batch, **scope.values()})[1]}
         yield from (found[message_id] for message_id in batch if message_id in found)
 
 
-_ALONE = text(f"SELECT {_COLUMNS} FROM messages m WHERE m.id = :id")  # noqa: S608
+_ALONE = f"SELECT {_COLUMNS} FROM messages m WHERE m.id = :id"  # noqa: S608
 
 
-def _page(engine: Engine, statement: str, values: dict[str, Any]) -> tuple[list[UUID], list[Any]]:
+def _page(engine: Engine, statement: str, values: dict[str, Any]) -> tuple[list[UUID], list[ExportRow]]:
     """The ids and the rows; a row that can't be read is replaced by a PoisonRow."""
     with engine.connect() as connection:
         try:
-            page: list[Any] = list(connection.execute(text(statement), values))
-            return [row.id for row in page], page
+            page = query(connection, statement, ExportedMessage, **values)
+            return [row.id for row in page], [*page]
         except UNREADABLE:
-            keys = connection.execute(text(f"SELECT id FROM ({statement}) AS found"), values).scalars().all()  # noqa: S608
-        rows, poison = one_by_one([(key, 0) for key in keys], lambda key: connection.execute(_ALONE, {"id": key}).all())
-        return list(keys), [*rows, *poison]
+            keys = query(connection, f"SELECT id FROM ({statement}) AS found", UUID, **values)  # noqa: S608
+        rows, poison = one_by_one([(key, 0) for key in keys], lambda key: query(connection, _ALONE, ExportedMessage, id=key))
+        return keys, [*rows, *poison]
 
 
-def _write_all(rows: Iterator[Any], archive: Archive, out: ExportFormat, lines: IO[bytes], folder: Path) -> Exported:
+def _write_all(rows: Iterator[ExportRow], archive: Archive, out: ExportFormat, lines: IO[bytes], folder: Path) -> Exported:
     """A message that can't be read is named in the manifest and in the report, and the rest is exported."""
     done = Exported()
     for row in rows:
+        if isinstance(row, PoisonRow):
+            done.failed.append({"id": str(row.id), "error": row.reason})
+            continue
         with SpooledTemporaryFile(IN_MEMORY_BYTES, dir=str(folder)) as message:
             try:
                 _read(row, archive, message)
@@ -216,21 +246,19 @@ class _Unwritable(Exception):
     pass
 
 
-def _read(row: Any, archive: Archive, message: IO[bytes]) -> None:
+def _read(row: ExportedMessage, archive: Archive, message: IO[bytes]) -> None:
     """To its end, before its beginning is written: no format has a way back.
 
     Whatever goes wrong while it is read is this message's fault; a disk that can't hold it stops the export.
     """
-    if isinstance(row, PoisonRow):
-        raise _Unwritable(row.reason)
     for piece in _stored_pieces(row, archive):
         message.write(piece)
     message.seek(0)
 
 
-def _stored_pieces(row: Any, archive: Archive) -> Iterator[bytes]:
+def _stored_pieces(row: ExportedMessage, archive: Archive) -> Iterator[bytes]:
     try:
-        yield from archive.stream(bytes(row.sha256))
+        yield from archive.stream(row.sha256)
     except StoreError as error:
         raise _Unwritable(str(error)) from error
     except Exception as error:
@@ -239,11 +267,10 @@ def _stored_pieces(row: Any, archive: Archive) -> Iterator[bytes]:
         raise _Unwritable(f"it can't be read: {said or type(error).__name__}") from error
 
 
-def _failed(row: Any, error: str) -> dict[str, str]:
-    sha256 = getattr(row, "sha256", None)
-    return {"id": str(row.id), **({"sha256": bytes(sha256).hex()} if sha256 is not None else {}), "error": error}
+def _failed(row: ExportedMessage, error: str) -> dict[str, str]:
+    return {"id": str(row.id), "sha256": row.sha256.hex(), "error": error}
 
 
-def _entry(row: Any, name: str | None) -> dict[str, Any]:
-    entry = {"id": row.id, "sha256": bytes(row.sha256).hex(), "bytes": row.size_bytes, "date": row.sort_at}
+def _entry(row: ExportedMessage, name: str | None) -> dict[str, Any]:
+    entry = {"id": row.id, "sha256": row.sha256.hex(), "bytes": row.size_bytes, "date": row.sort_at}
     return entry if name is None else {"file": name, **entry}

@@ -9,10 +9,12 @@ import shutil
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import SpooledTemporaryFile
-from typing import IO, Any, Protocol
+from typing import IO, Protocol
+from uuid import UUID
 
 from archiver.errors import UsageError
 from connectors import exported, mboxrd
@@ -24,10 +26,20 @@ _LAST_IN_ZIP = datetime(2107, 12, 31, 23, 59, 58, tzinfo=UTC)
 _MANIFEST = "manifest.jsonl"
 
 
+@dataclass(frozen=True, slots=True)
+class ExportedMessage:
+    id: UUID
+    sha256: bytes
+    sort_at: datetime
+    sender: str | None
+    subject: str | None
+    size_bytes: int
+
+
 class ExportFormat(Protocol):
     """Writes to a draft; `finish` puts the draft and the manifest in their places."""
 
-    def add(self, row: Any, message: IO[bytes]) -> str | None:
+    def add(self, row: ExportedMessage, message: IO[bytes]) -> str | None:
         """The name of the message's file, if it has one of its own."""
 
     def finish(self, manifest: Path) -> None: ...
@@ -41,7 +53,7 @@ class ZipExport:
         self._draft, self._target = draft, target
         self._zip = zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED, allowZip64=True)
 
-    def add(self, row: Any, message: IO[bytes]) -> str:
+    def add(self, row: ExportedMessage, message: IO[bytes]) -> str:
         name = f"{row.sort_at:%Y/%m}/{exported.eml_name(row.id)}"
         info = zipfile.ZipInfo(name, _zip_date(row.sort_at))
         info.compress_type = zipfile.ZIP_DEFLATED
@@ -67,7 +79,7 @@ class MboxExport:
         self._draft, self._target = draft, target
         self._file = draft.open("wb")
 
-    def add(self, row: Any, message: IO[bytes]) -> None:
+    def add(self, row: ExportedMessage, message: IO[bytes]) -> None:
         with SpooledTemporaryFile(IN_MEMORY_BYTES, dir=str(self._draft.parent)) as quoted:
             last = b""
             for piece in mboxrd.change_lines(_pieces(message), mboxrd.quote):
@@ -100,7 +112,7 @@ class MaildirExport:
         for name in ("cur", "new", "tmp"):
             (draft / name).mkdir(parents=True)
 
-    def add(self, row: Any, message: IO[bytes]) -> str:
+    def add(self, row: ExportedMessage, message: IO[bytes]) -> str:
         name = f"cur/{exported.maildir_name(row.id, row.sort_at)}"
         with (self._draft / name).open("xb") as file:
             shutil.copyfileobj(message, file, _PIECE_BYTES)

@@ -16,6 +16,7 @@ from archiver.access.principal import Principal, rights_of
 from archiver.access.scope import MailScope, scope_of
 from archiver.config import Settings
 from archiver.db.ids import uuid7
+from archiver.db.sql import query, query_one, query_optional
 from archiver.db.states import ExportState
 from archiver.db.values import json_text
 from archiver.errors import ArchiverError, Conflict, NotAllowed, NotFound
@@ -29,6 +30,14 @@ log = structlog.get_logger(__name__)
 _KEPT_DAYS = 7
 _AT_ONCE = 5
 _COLUMNS = "id, user_id, selection, format, state, messages, bytes, failed, error, created_at, finished_at, expires_at"
+_LOAD = f"SELECT {_COLUMNS} FROM exports WHERE id = :id AND user_id = :user_id"  # noqa: S608
+_LISTED = f"SELECT {_COLUMNS} FROM exports WHERE user_id = :user_id ORDER BY id DESC LIMIT 500"  # noqa: S608
+_OPEN_IDS = "SELECT id FROM exports WHERE state IN ('queued', 'running') ORDER BY id"
+_BEGIN = f"""
+    UPDATE exports SET state = 'running' WHERE id = :id AND state IN ('queued', 'running') RETURNING {_COLUMNS}"""  # noqa: S608
+_DELETE_EXPIRED = f"DELETE FROM exports WHERE expires_at < now() RETURNING {_COLUMNS}"  # noqa: S608
+_OPEN = "SELECT count(*) FROM exports WHERE user_id = :user_id AND state IN ('queued', 'running')"
+_STORED_BYTES = "SELECT coalesce(sum(bytes), 0)::bigint FROM exports WHERE user_id = :user_id AND state = 'done'"
 
 
 class TooManyExports(Conflict):
@@ -71,10 +80,6 @@ class ExportJob:
     expires_at: datetime | None
 
 
-def _export(row: Any) -> ExportJob:
-    return ExportJob(**{**row._asdict(), "state": ExportState(row.state)})
-
-
 def path_of(settings: Settings, item: ExportJob) -> Path:
     return settings.archiver_data / "exports" / f"{item.id}.{item.format}"
 
@@ -84,10 +89,7 @@ def request(
 ) -> ExportJob:
     """Raises NoRoom, or TooManyExports while the user's other exports are unfinished or use up the allowance."""
     check_disk(settings)
-    open_ones = connection.execute(
-        text("SELECT count(*) FROM exports WHERE user_id = :user_id AND state IN ('queued', 'running')"),
-        {"user_id": principal.user_id},
-    ).scalar_one()
+    open_ones = query_one(connection, _OPEN, int, user_id=principal.user_id)
     if open_ones >= _AT_ONCE:
         raise TooManyExports(f"{open_ones} of your exports are not finished yet: wait for them")
     if stored_bytes(connection, principal.user_id) >= settings.export_max_bytes:
@@ -103,23 +105,20 @@ def request(
 
 def stored_bytes(connection: Connection, user_id: UUID | None) -> int:
     """Total size of the mail in one user's exports."""
-    statement = text("SELECT coalesce(sum(bytes), 0) FROM exports WHERE user_id = :user_id AND state = 'done'")
-    return int(connection.execute(statement, {"user_id": user_id}).scalar_one())
+    return query_one(connection, _STORED_BYTES, int, user_id=user_id)
 
 
 def load(connection: Connection, principal: Principal, export_id: UUID) -> ExportJob:
     """Only the caller's own."""
-    statement = text(f"SELECT {_COLUMNS} FROM exports WHERE id = :id AND user_id = :user_id")  # noqa: S608
-    row = connection.execute(statement, {"id": export_id, "user_id": principal.user_id}).first()
-    if row is None:
+    found = query_optional(connection, _LOAD, ExportJob, id=export_id, user_id=principal.user_id)
+    if found is None:
         raise NotFound(f"there is no export {export_id}")
-    return _export(row)
+    return found
 
 
 def listed(connection: Connection, principal: Principal) -> list[ExportJob]:
     """The caller's own, newest first."""
-    statement = text(f"SELECT {_COLUMNS} FROM exports WHERE user_id = :user_id ORDER BY id DESC LIMIT 500")  # noqa: S608
-    return [_export(row) for row in connection.execute(statement, {"user_id": principal.user_id})]
+    return query(connection, _LISTED, ExportJob, user_id=principal.user_id)
 
 
 def finished_file(engine: Engine, settings: Settings, principal: Principal, export_id: UUID) -> tuple[ExportJob, Path]:
@@ -155,9 +154,7 @@ def remove(connection: Connection, settings: Settings, principal: Principal, exp
 def run_open(engine: Engine, archive: Archive, settings: Settings) -> int:
     """Writes the queued exports, and those that a dead process left. Returns how many were written."""
     with engine.connect() as connection:
-        open_ids = (
-            connection.execute(text("SELECT id FROM exports WHERE state IN ('queued', 'running') ORDER BY id")).scalars().all()
-        )
+        open_ids = query(connection, _OPEN_IDS, UUID)
     done = 0
     for export_id in open_ids:
         with advisory_lock(engine, f"export:{export_id}") as mine:
@@ -170,13 +167,9 @@ def run_open(engine: Engine, archive: Archive, settings: Settings) -> int:
 
 def _run(engine: Engine, archive: Archive, settings: Settings, export_id: UUID) -> None:
     with engine.begin() as connection:
-        statement = text(
-            f"UPDATE exports SET state = 'running' WHERE id = :id AND state IN ('queued', 'running') RETURNING {_COLUMNS}"  # noqa: S608
-        )
-        row = connection.execute(statement, {"id": export_id}).first()
-    if row is None:
+        item = query_optional(connection, _BEGIN, ExportJob, id=export_id)
+    if item is None:
         return
-    item = _export(row)
     path = path_of(settings, item)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     _remove_drafts(path)
@@ -239,14 +232,14 @@ def _finish(
 
 def _tidy(engine: Engine, settings: Settings) -> None:
     with engine.begin() as connection:
-        rows = connection.execute(text(f"DELETE FROM exports WHERE expires_at < now() RETURNING {_COLUMNS}")).all()  # noqa: S608
-    for row in rows:
-        _unlink(path_of(settings, _export(row)))
+        expired = query(connection, _DELETE_EXPIRED, ExportJob)
+    for item in expired:
+        _unlink(path_of(settings, item))
     there = list(
         (settings.archiver_data / "exports").glob("*")
     )  # listed before the rows, because a file never exists before its row
     with engine.connect() as connection:
-        known = {str(one) for one in connection.execute(text("SELECT id FROM exports")).scalars()}
+        known = set(map(str, query(connection, "SELECT id FROM exports", UUID)))
     for path in there:
         if path.name.lstrip(".")[:36] not in known:  # its owner was removed; an export can be written again
             path.unlink(missing_ok=True)

@@ -5,11 +5,11 @@ Only confirmed tombstones count in a rebuild. A process that finds a committed b
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from datetime import datetime
 from uuid import UUID
 
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import Connection, Engine
 
 from archiver.db import sql
 from archiver.db.ids import uuid7
@@ -24,10 +24,22 @@ _ADD = """
     INSERT INTO tombstones (id, at, reason, actor, generation, number, copies, confirmed_at)
     VALUES (:id, :at, :reason, :actor, :generation, :number, :copies::jsonb, :confirmed_at)
     ON CONFLICT (id) DO UPDATE SET confirmed_at = coalesce(tombstones.confirmed_at, excluded.confirmed_at)"""
-_UNCONFIRMED = text("""
+_UNCONFIRMED = """
     SELECT id, at, reason, actor, generation, number, copies FROM tombstones WHERE confirmed_at IS NULL
-    ORDER BY id LIMIT :limit FOR UPDATE""")
-_CONFIRMED = text("UPDATE tombstones SET confirmed_at = clock_timestamp() WHERE id = ANY(:ids)")
+    ORDER BY id LIMIT :limit FOR UPDATE"""
+_CONFIRMED = "UPDATE tombstones SET confirmed_at = clock_timestamp() WHERE id = ANY(:ids)"
+
+
+@dataclass(frozen=True, slots=True)
+class UnconfirmedDeletion:
+    id: UUID
+    at: datetime
+    reason: str
+    actor: str
+    generation: int
+    number: int
+    copies: list[tuple[str, str, str]]
+    """Mailbox, provider key and SHA-256 of each."""
 
 
 def intend(connection: Connection, archive: Archive, deletion: Tombstones) -> Written:
@@ -62,17 +74,17 @@ def confirm(engine: Engine, archive: Archive) -> int:
     done = 0
     while True:
         with engine.begin() as connection:
-            rows = connection.execute(_UNCONFIRMED, {"limit": _BATCH}).all()
+            rows = sql.query(connection, _UNCONFIRMED, UnconfirmedDeletion, limit=_BATCH)
             if not rows:
                 return done
             confirmed = [_load_confirmed(row) for row in rows]
             written = archive.append([frame.record() for deletion in confirmed for frame in (deletion, deletion.mark())])
-            connection.execute(_CONFIRMED, {"ids": [row.id for row in rows]})
+            sql.run(connection, _CONFIRMED, ids=[row.id for row in rows])
             sql.run(connection, statements.ADD_PACK, id=written.batch.pack_id, name=written.batch.pack_name)
             statements.record_pack(connection, written)
         done += len(rows)
 
 
-def _load_confirmed(row: Any) -> Tombstones:
+def _load_confirmed(row: UnconfirmedDeletion) -> Tombstones:
     copies = tuple((UUID(mailbox_id), key, bytes.fromhex(sha256)) for mailbox_id, key, sha256 in row.copies)
     return Tombstones(row.at, row.reason, row.actor, copies, row.id, Stamp(row.generation, row.number), is_confirmed=True)

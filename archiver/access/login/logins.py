@@ -17,20 +17,21 @@ from archiver.access.principal import Principal, rights_of
 from archiver.config import Settings
 from archiver.db.engine import autocommit
 from archiver.db.ids import uuid7
+from archiver.db.sql import query, query_optional
 from archiver.db.states import UserRole
 from archiver.errors import NotFound
 
 _SEEN_EVERY_SECONDS = 60
 
-_RESOLVE = text("""
+_RESOLVE = """
     SELECT s.id, u.id AS user_id, u.email, u.role, u.may_read_all,
            s.last_seen_at < now() - make_interval(secs => :every) AS stale
     FROM sessions s JOIN users u ON u.id = s.user_id
     WHERE s.token_hash = :hash AND s.expires_at > now() AND s.last_seen_at > now() - make_interval(mins => :idle)
-      AND u.disabled_at IS NULL""")
-_LISTED = text("""
+      AND u.disabled_at IS NULL"""
+_LISTED = """
     SELECT id, created_at, last_seen_at, expires_at, client_address, user_agent FROM sessions
-    WHERE user_id = :user_id AND expires_at > now() AND last_seen_at > now() - make_interval(mins => :idle) ORDER BY id DESC""")
+    WHERE user_id = :user_id AND expires_at > now() AND last_seen_at > now() - make_interval(mins => :idle) ORDER BY id DESC"""
 _DELETE_EXPIRED = text("DELETE FROM sessions WHERE expires_at <= now() OR last_seen_at <= now() - make_interval(mins => :idle)")
 
 
@@ -38,6 +39,19 @@ _DELETE_EXPIRED = text("DELETE FROM sessions WHERE expires_at <= now() OR last_s
 class NewSession:
     id: UUID
     token: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class UsedSession:
+    """A valid login session, with its user."""
+
+    id: UUID
+    user_id: UUID
+    email: str
+    role: UserRole
+    may_read_all: bool
+    stale: bool
+    """Its last use was recorded some time ago."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,19 +101,17 @@ def resolve(engine: Engine, settings: Settings, token: str, *, touch: bool = Tru
     """The principal of this token; None if it is not valid (any more). `touch`: the request keeps the session alive."""
     values = {"hash": token_hash(token), "idle": settings.session_idle_minutes, "every": _SEEN_EVERY_SECONDS}
     with autocommit(engine) as connection:
-        row = connection.execute(_RESOLVE, values).first()
+        row = query_optional(connection, _RESOLVE, UsedSession, **values)
         if row is None:
             return None
         if row.stale and touch:
             connection.execute(text("UPDATE sessions SET last_seen_at = now() WHERE id = :id"), {"id": row.id})
-    role = UserRole(row.role)
-    return Principal(row.email, role, rights_of(role), row.user_id, row.may_read_all, session_id=row.id)
+    return Principal(row.email, row.role, rights_of(row.role), row.user_id, row.may_read_all, session_id=row.id)
 
 
 def list_sessions(connection: Connection, settings: Settings, user_id: UUID) -> list[LoginSession]:
     """Newest first."""
-    values = {"user_id": user_id, "idle": settings.session_idle_minutes}
-    return [LoginSession(*row) for row in connection.execute(_LISTED, values)]
+    return query(connection, _LISTED, LoginSession, user_id=user_id, idle=settings.session_idle_minutes)
 
 
 def end(connection: Connection, principal: Principal, session_id: UUID) -> None:

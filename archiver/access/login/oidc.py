@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 import orjson
 import requests
@@ -27,6 +28,7 @@ from archiver.access.login.sign_in import open_session
 from archiver.access.principal import Principal
 from archiver.access.users import User
 from archiver.config import Settings
+from archiver.db.sql import query_optional
 from archiver.db.states import UserRole
 from archiver.errors import Conflict, NotAllowed, NotReady, NotSignedIn, UsageError, WrongKey
 from archiver.secrets import Keyring
@@ -199,7 +201,7 @@ def sign_in(
     if claims.get("email_verified") is not True or not claims.get("email"):
         raise NotAllowed("the OpenID provider does not confirm that your email address is verified")
     with engine.begin() as connection:
-        known = connection.execute(text("SELECT id FROM users WHERE oidc_subject = :subject"), {"subject": subject}).scalar()
+        known = query_optional(connection, "SELECT id FROM users WHERE oidc_subject = :subject", UUID, subject=subject)
         user = users.load(connection, known) if known else _link_or_add(connection, principal, claims, subject, role)
         changed = known is None or user.role is not role
         if user.disabled_at is not None:
@@ -219,7 +221,7 @@ def sign_in(
 def _withdraw_access(engine: Engine, principal: Principal, subject: str) -> None:
     """A user without a role loses their login sessions, their API keys and the right to read all mail."""
     with engine.begin() as connection:
-        known = connection.execute(text("SELECT id FROM users WHERE oidc_subject = :subject"), {"subject": subject}).scalar()
+        known = query_optional(connection, "SELECT id FROM users WHERE oidc_subject = :subject", UUID, subject=subject)
         if known is not None:
             user = users.load(connection, known)
             users.end_sessions(connection, user.id)

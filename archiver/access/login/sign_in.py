@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 
 from sqlalchemy import Connection, Engine, text
 
@@ -13,6 +14,7 @@ from archiver.access.login.throttle import SignInThrottle
 from archiver.access.principal import NOBODY, Principal
 from archiver.access.users import User
 from archiver.config import Settings
+from archiver.db.sql import query_one, query_optional
 from archiver.errors import NotSignedIn, UsageError
 from archiver.secrets import Keyring
 
@@ -27,6 +29,21 @@ class ConfirmationNeeded(UsageError):
     """A login session alone is not enough for this action."""
 
     code = "confirmation_needed"
+
+
+_LOCK_FACTORS = "SELECT totp_secret, totp_confirmed_at, password_hash, disabled_at FROM users WHERE id = :id FOR UPDATE"
+_IS_FRESH = "SELECT created_at > now() - make_interval(secs => :seconds) FROM sessions WHERE id = :id"
+
+
+@dataclass(frozen=True, slots=True)
+class SignInFactors:
+    """What a sign-in is checked against, locked."""
+
+    totp_secret: bytes | None = field(repr=False)
+    """Sealed."""
+    totp_confirmed_at: datetime | None
+    password_hash: str | None = field(repr=False)
+    disabled_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,17 +80,14 @@ def _second_step(engine: Engine, settings: Settings, keyring: Keyring, attempt: 
     principal = _principal(user, attempt)
     with engine.begin() as connection:
         # locked until the session exists, so that a concurrent change of the password ends this sign-in too
-        row = connection.execute(
-            text("SELECT totp_secret, totp_confirmed_at, password_hash, disabled_at FROM users WHERE id = :id FOR UPDATE"),
-            {"id": user.id},
-        ).first()
+        row = query_optional(connection, _LOCK_FACTORS, SignInFactors, id=user.id)
         if (
             row is not None
             and row.password_hash == user.password_hash
             and row.disabled_at is None
             and (
                 row.totp_confirmed_at is None
-                or totp.check(connection, keyring, user.id, bytes(row.totp_secret), attempt.code or "")
+                or totp.check(connection, keyring, user.id, row.totp_secret or b"", attempt.code or "")
             )
         ):
             return _open(connection, settings, attempt, user, principal)
@@ -129,10 +143,8 @@ def confirm(engine: Engine, keyring: Keyring, principal: Principal, password: st
     throttle, user = _begin_confirmation(engine, principal)
     if code and user.totp_confirmed_at is not None:
         with engine.begin() as connection:
-            sealed = connection.execute(
-                text("SELECT totp_secret FROM users WHERE id = :id FOR UPDATE"), {"id": user.id}
-            ).scalar()
-            if sealed is None or not totp.check(connection, keyring, user.id, bytes(sealed), code):
+            row = query_one(connection, _LOCK_FACTORS, SignInFactors, id=user.id)
+            if row.totp_secret is None or not totp.check(connection, keyring, user.id, row.totp_secret, code):
                 raise NotSignedIn("the code is wrong or was already used")
     elif user.password_hash is not None or user.totp_confirmed_at is not None:
         raise ConfirmationNeeded("enter your password, or a code of your second factor")
@@ -152,9 +164,8 @@ def _begin_confirmation(engine: Engine, principal: Principal) -> tuple[SignInThr
 
 
 def _is_fresh(engine: Engine, principal: Principal) -> bool:
-    statement = text("SELECT created_at > now() - make_interval(secs => :seconds) FROM sessions WHERE id = :id")
     with engine.connect() as connection:
-        return bool(connection.execute(statement, {"id": principal.session_id, "seconds": _FRESH_SECONDS}).scalar())
+        return query_optional(connection, _IS_FRESH, bool, id=principal.session_id, seconds=_FRESH_SECONDS) is True
 
 
 def _record_failure(engine: Engine, attempt: Attempt, user: User | None, what: str) -> None:

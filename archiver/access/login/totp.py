@@ -14,6 +14,7 @@ from sqlalchemy import Connection, text
 
 from archiver.access import audit, users
 from archiver.access.principal import Principal
+from archiver.db.sql import query_optional
 from archiver.errors import Conflict, UsageError
 from archiver.secrets import Keyring
 
@@ -27,6 +28,7 @@ _USE_STEP = text("""
 _USE_RECOVERY = text("""
     UPDATE users SET recovery_code_hashes = array_remove(recovery_code_hashes, :hash)
     WHERE id = :id AND :hash = ANY(recovery_code_hashes) RETURNING 1""")
+_LOCK_UNCONFIRMED = "SELECT totp_secret FROM users WHERE id = :id AND totp_confirmed_at IS NULL FOR UPDATE"
 
 
 def code_at(secret: bytes, step: int) -> str:
@@ -57,12 +59,10 @@ def begin(connection: Connection, keyring: Keyring, principal: Principal) -> dic
 def confirm(connection: Connection, keyring: Keyring, principal: Principal, code: str) -> list[str]:
     """Turns it on and ends all other login sessions, which began without it. Returns the recovery codes, to be shown once."""
     assert principal.user_id is not None
-    row = connection.execute(
-        text("SELECT totp_secret FROM users WHERE id = :id AND totp_confirmed_at IS NULL FOR UPDATE"), {"id": principal.user_id}
-    ).first()
-    if row is None or row.totp_secret is None:
+    sealed = query_optional(connection, _LOCK_UNCONFIRMED, bytes, id=principal.user_id)
+    if sealed is None:
         raise Conflict("there is no second factor to confirm: set it up first")
-    if not _matches(connection, keyring, principal.user_id, bytes(row.totp_secret), code):
+    if not _matches(connection, keyring, principal.user_id, sealed, code):
         raise UsageError("that code is not valid: check that your device's clock is correct")
     codes = ["-".join(base64.b32encode(secrets.token_bytes(10)).decode().lower()[at : at + 4] for at in range(0, 16, 4))
              for _ in range(_RECOVERY_CODES)]  # fmt: skip
