@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+_MAX_CHARS = 300
+
 
 class ConnectorError(Exception):
     """Base class. The text is one line, written for the owner of the source, and contains no secrets."""
@@ -29,3 +31,10 @@ class StateLost(ConnectorError):
     def __init__(self, message: str, folder: str | None = None) -> None:
         super().__init__(message)
         self.folder = folder
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says, in one line of at most 300 characters; the name of its class if it says nothing."""
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    lines = text.strip().splitlines()
+    return lines[0][:_MAX_CHARS] if lines else type(error).__name__

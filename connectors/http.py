@@ -1,12 +1,36 @@
-"""What HTTP servers of all providers say in the same way."""
+"""What all HTTP clients of the connectors share."""
 
 from __future__ import annotations
 
+import threading
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TypeVar
 
+from connectors.errors import Unavailable
+
 T = TypeVar("T")
+
+
+class ClosableClient:
+    """A client that any thread may close, even during a request. Subclasses also wake the threads that wait for a server."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
+
+    @property
+    def is_closed(self) -> bool:
+        return self._closed.is_set()
+
+    def ensure_open(self) -> None:
+        if self._closed.is_set():
+            raise Unavailable("the connection was closed")
+
+    def pause(self, seconds: float) -> None:
+        """Ends early when the client is closed."""
+        self._closed.wait(seconds)
+        self.ensure_open()
 
 
 def http_date(text: str) -> datetime | None:

@@ -9,6 +9,7 @@ from archiver.db.engine import DATABASE_ERRORS
 from archiver.errors import ArchiverError
 from archiver.evidence.anchors import Anchors
 from archiver.logs import get_logger
+from connectors.errors import first_line
 
 _EVERY_SECONDS = 60.0
 
@@ -35,7 +36,7 @@ class Anchoring:
                     checked = True
                 self.anchors.write()
             except (*DATABASE_ERRORS, ArchiverError) as error:  # a server is down: the next attempt is in a minute
-                log.warning("audit_not_anchored", error=(str(error).splitlines() or [type(error).__name__])[0])
+                log.warning("audit_not_anchored", error=first_line(error))
             except Exception:
                 log.exception("audit_not_anchored")
             if stops:

@@ -25,6 +25,7 @@ from archiver.logs import get_logger
 from archiver.queue.connection import request_client, worker_client
 from archiver.queue.job_statistics import JobFigures
 from archiver.queue.jobs import BadJob, JobEnvelope, Later, QueueName
+from connectors.errors import first_line
 
 _LOCK_MS = 15_000
 """A dead worker's jobs are run elsewhere after this time: long enough for a pause of the machine, short enough for users."""
@@ -183,7 +184,7 @@ class WorkerProcess:
             return processor(envelope.job, self.work, envelope)
         except Exception as error:
             if self.is_outage(error):
-                raise Lost(str(error).splitlines()[0]) from error
+                raise Lost(first_line(error)) from error
             raise
 
     async def _drain(self, worker: Worker, work: asyncio.Task[Any]) -> bool:

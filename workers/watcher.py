@@ -23,7 +23,7 @@ from archiver.sync import push
 from archiver.sync.mailbox_leases import MailboxLeases, open_leases
 from archiver.sync.push import WatchedMailbox
 from connectors.base import MailboxRef, Watching
-from connectors.errors import AuthFailed, ConnectorError
+from connectors.errors import AuthFailed, ConnectorError, first_line
 from workers.context import WorkerContext
 
 _POLL_SECONDS = 5.0
@@ -56,7 +56,7 @@ class PushWatcher:
                 with open_leases(self.database_url) as leases:
                     self._watch_while_leased(leases)
             except DATABASE_ERRORS as error:
-                log.warning("watcher_waits", error=(str(error).splitlines() or [type(error).__name__])[0])
+                log.warning("watcher_waits", error=first_line(error))
             except Exception:
                 log.exception("watcher_failed")
             finally:

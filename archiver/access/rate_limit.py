@@ -6,10 +6,11 @@ import time
 from dataclasses import dataclass
 
 import redis
-import structlog
+
+from archiver.logs import get_logger
 
 _WINDOW_SECONDS = 60
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

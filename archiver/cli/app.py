@@ -104,7 +104,9 @@ def main() -> Any:
     except Exception as error:
         if not _is_lost_database(error):
             raise
-        first = str(getattr(error, "orig", error)).strip().splitlines()[0]
+        from connectors.errors import first_line
+
+        first = first_line(getattr(error, "orig", error))
         sys.stderr.write(
             f"archiver: lost the connection to the database ({first}). Run the command again when the database is back.\n"
         )

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
 from archiver.logs import get_logger
+from connectors.errors import first_line
 
 _NOTICE_OF_AUTHPRIV = 10 * 8 + 5
 _SECONDS = 5.0
@@ -22,7 +23,7 @@ def send(url: str, text: str) -> None:
     try:
         _send(url, line)
     except OSError as error:
-        log.warning("syslog_away", error=error.strerror or str(error))
+        log.warning("syslog_away", error=first_line(error))
 
 
 def _send(url: str, line: bytes) -> None:

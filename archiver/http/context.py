@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import redis
-import structlog
 
 from archiver.access.login.oidc import Provider, provider_of
 from archiver.access.login.totp import is_time_code
@@ -16,6 +15,7 @@ from archiver.adaptive_cache import Remembered
 from archiver.config import Settings
 from archiver.db.engine import Database, autocommit, make_engine
 from archiver.errors import NotReady
+from archiver.logs import get_logger
 from archiver.maintenance.snapshot import save_config
 from archiver.queue.connection import sync_client
 from archiver.reading.content import Opener
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from archiver.store.archive import Archive
 
 _POOL_SIZE = 20
-log = structlog.get_logger("api")
+log = get_logger("api")
 
 
 class ApiContext:

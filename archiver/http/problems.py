@@ -7,7 +7,6 @@ from typing import Any
 
 import orjson
 import redis
-import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
@@ -18,13 +17,14 @@ from archiver.access.login.sign_in import CodeNeeded
 from archiver.db.engine import is_away
 from archiver.errors import ArchiverError, Conflict, InUse, NotAllowed, NotFound, NotReady, NotSignedIn, TooMany, UsageError
 from archiver.http.public_text import without_paths
+from archiver.logs import get_logger
 from archiver.reading.content import UnreadableMessage
 from archiver.search.query.errors import QueryError
 from archiver.sources.access import SourceCheckFailed
 from archiver.sources.uploads import UploadTooLarge
 from archiver.store.errors import StoreError
 
-log = structlog.get_logger("api")
+log = get_logger("api")
 
 KINDS: tuple[tuple[type[ArchiverError], int, str], ...] = (  # the first match counts
     (NotFound, 404, "not_found"),

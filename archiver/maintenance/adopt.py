@@ -11,7 +11,6 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from uuid import UUID
 
-import structlog
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import OperationalError
 
@@ -19,6 +18,7 @@ from archiver.db import sql
 from archiver.db.ids import message_uuid
 from archiver.db.states import PackState
 from archiver.errors import DataFolderError
+from archiver.logs import get_logger
 from archiver.maintenance.found_mail import add_found
 from archiver.maintenance.journal_entries import JournalEntries, add_damage
 from archiver.maintenance.rebuild import describe_deletion, pack_row
@@ -38,7 +38,7 @@ from archiver.store.pack import PACK_HEADER_BYTES, PackIndexEntry, PackLocation
 from archiver.sync import outbox
 from archiver.sync.ingest.archive_state import go_on_above, last_stamp, own_archive_id, raise_generation
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 _TRIES = 3
 _REST_SECONDS = 600.0
 """How long a pack must be idle before it is touched: its last batch may not be committed yet."""

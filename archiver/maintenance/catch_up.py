@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import structlog
 from sqlalchemy import Engine, text
 
+from archiver.logs import get_logger
 from archiver.maintenance.adopt import Adopted, adopt, find_unknown
 from archiver.quantity import quantity
 from archiver.retention import tombstones
 from archiver.store.archive import Archive
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 _KNOWS_DELETIONS = text("SELECT knows_deletions FROM archive_state")
 
 Notify = Callable[[str], None]

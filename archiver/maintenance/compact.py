@@ -17,10 +17,10 @@ from datetime import timedelta
 from pathlib import Path
 from uuid import UUID
 
-import structlog
 from sqlalchemy import Connection, Engine, text
 
 from archiver.db import sql
+from archiver.logs import get_logger
 from archiver.maintenance.adopt import Adopted, adopt
 from archiver.maintenance.pack_removal import remove_retired
 from archiver.maintenance.rows import FilledPack
@@ -35,7 +35,7 @@ from archiver.store.pack import PACK_LIMIT_BYTES, FrameHeader, walk
 from archiver.store.writer import pack_name
 from archiver.sync.ingest import statements
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 _CONTENT = frozenset({FrameKind.MESSAGE, FrameKind.PART, FrameKind.TEXT})
 _SMALL_BYTES = 32 << 20
 _DEAD_SHARE = 0.2

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-import structlog
 from sqlalchemy import Connection, Engine, text
 
 from archiver.access import audit, users
@@ -20,13 +19,14 @@ from archiver.db.sql import query, query_one, query_optional
 from archiver.db.states import ExportState
 from archiver.db.values import json_text
 from archiver.errors import ArchiverError, Conflict, NotAllowed, NotFound
+from archiver.logs import get_logger
 from archiver.reading.export import REQUESTED, export
 from archiver.search.service import open_search
 from archiver.store.archive import Archive
 from archiver.store.capacity import check_disk, explain_full_disk
 from archiver.sync.scheduler import advisory_lock
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 _KEPT_DAYS = 7
 _AT_ONCE = 5
 _COLUMNS = "id, user_id, selection, format, state, messages, bytes, failed, error, created_at, finished_at, expires_at"

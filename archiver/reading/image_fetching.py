@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 from urllib.parse import SplitResult, quote, urljoin, urlsplit
 
-import structlog
-
+from archiver.logs import get_logger
 from archiver.public_address import Address, is_public, resolve
 
 _MOST_REDIRECTS = 5
@@ -27,7 +26,7 @@ _HEADERS = {  # no information about the reader, and no referrer
 }
 _PORTS = {"http": 80, "https": 443}
 _MAGIC = ((b"\x89PNG\r\n\x1a\n", "image/png"), (b"\xff\xd8\xff", "image/jpeg"), (b"GIF8", "image/gif"))
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class _Refused(Exception):

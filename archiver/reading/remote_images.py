@@ -18,9 +18,8 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import structlog
-
 from archiver.errors import TooMany, WrongKey
+from archiver.logs import get_logger
 from archiver.reading.image_fetching import Fetcher, image_type
 from archiver.secrets import Keyring
 
@@ -33,7 +32,7 @@ _AT_ONCE = 8
 _KEPT_SECONDS = 30 * 86_400
 _KEPT_BYTES = 256 << 20
 _PURPOSE = b"remote image"
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class RemoteImages:

@@ -13,13 +13,13 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-import structlog
 from sqlalchemy import Connection, Engine, text
 
 from archiver.access import audit
 from archiver.access.principal import LOCAL_OPERATOR, Principal
 from archiver.db import sql
 from archiver.errors import UsageError
+from archiver.logs import get_logger
 from archiver.queue.jobs import IndexEmailBatch
 from archiver.retention import holds, tombstones
 from archiver.retention.holds import OnHold
@@ -30,7 +30,7 @@ from archiver.store.journal import Tombstones
 from archiver.sync import outbox
 from archiver.sync.ingest import statements
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 _COPIES_PER_TRANSACTION = 5_000
 
 _COPIES = """

@@ -12,6 +12,7 @@ from meilisearch.errors import MeilisearchCommunicationError, MeilisearchError
 
 from archiver.config import Settings
 from archiver.errors import ConfigError, NotReady
+from connectors.errors import first_line
 
 
 def make_client(settings: Settings, timeout_seconds: int = 30) -> meilisearch.Client:
@@ -48,4 +49,4 @@ def search_version(settings: Settings) -> str:
     try:
         return str(make_client(settings, timeout_seconds=3).get_version()["pkgVersion"])
     except (MeilisearchError, KeyError) as error:
-        raise NotReady(f"the search server does not answer: {str(error).splitlines()[0]}") from error
+        raise NotReady(f"the search server does not answer: {first_line(error)}") from error

@@ -17,6 +17,7 @@ from meilisearch.errors import MeilisearchApiError, MeilisearchError
 from archiver.config import Settings
 from archiver.errors import ArchiverError, NotReady
 from archiver.search.client import make_client
+from connectors.errors import first_line
 
 REQUEST_BYTES = 16 << 20
 """Documents are sent in requests of about this size; a larger document is sent alone."""
@@ -195,7 +196,7 @@ def _translate_errors(what: str) -> Iterator[None]:
             raise SearchUnavailable(problem) from error
         raise SearchRefused(problem) from error
     except (MeilisearchError, requests.RequestException) as error:  # the library does not translate truncated responses
-        raise SearchUnavailable(f"the search server does not answer: {str(error).splitlines()[0]}") from error
+        raise SearchUnavailable(f"the search server does not answer: {first_line(error)}") from error
 
 
 def _failure(error: Mapping[str, Any]) -> ArchiverError:

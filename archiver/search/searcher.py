@@ -14,6 +14,7 @@ from archiver.errors import NotReady
 from archiver.search.document import INDEX
 from archiver.search.query.compiler import MAX_VALUES, Join, Search
 from archiver.search.query.errors import QueryError
+from connectors.errors import first_line
 
 OPEN_MARK, CLOSE_MARK = "\ue000", "\ue001"
 """Surround matches in responses: characters that mail does not contain, so that nothing in it can be mistaken for a mark."""
@@ -158,9 +159,9 @@ class IndexSearcher:
         except MeilisearchApiError as error:
             if error.code == _MISSING:
                 return nothing
-            raise NotReady(f"the search server can't process the request: {str(error).splitlines()[0]}") from error
+            raise NotReady(f"the search server can't process the request: {first_line(error)}") from error
         except MeilisearchError as error:
-            raise NotReady(f"the search server does not answer: {str(error).splitlines()[0]}") from error
+            raise NotReady(f"the search server does not answer: {first_line(error)}") from error
 
 
 def narrow(search: Search, condition: str) -> Search:

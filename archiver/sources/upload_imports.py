@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from uuid import UUID
 
-import structlog
 from sqlalchemy import Connection, Engine, text
 
 from archiver.access import audit, users
@@ -21,6 +20,7 @@ from archiver.config import Settings
 from archiver.db.ids import uuid7
 from archiver.db.states import RunOutcome, UploadState, UserRole
 from archiver.errors import Conflict, NotFound, UsageError
+from archiver.logs import get_logger
 from archiver.mail.attachments import clean_name
 from archiver.secrets import Keyring
 from archiver.sources import imports, uploads
@@ -28,7 +28,7 @@ from archiver.sources.imports import Import
 from archiver.sources.uploads import Upload
 from archiver.store.capacity import check_room
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 _FOLDER = re.compile(r"import-[0-9a-f-]{36}")
 _BEGINNING_SECONDS = 3_600
 """A folder younger than this may belong to an import whose row is not committed yet."""

@@ -12,8 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 from uuid import UUID
 
-import structlog
-
+from archiver.logs import get_logger
 from archiver.store.backend import PackFile, SealedPack, Written
 from archiver.store.dictionaries import Trainer
 from archiver.store.encoder import Record
@@ -23,7 +22,7 @@ from archiver.store.keys import PackKeys
 from archiver.store.pack import PACK_HEADER_BYTES, PACK_LIMIT_BYTES, read_seal
 from archiver.store.writer import KnownEnd, PackWriter, pack_name
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 _OPEN_FILES = 128
 
 

@@ -28,6 +28,7 @@ from archiver.store.errors import LostPack, StoreUnavailable
 from archiver.store.files import OsFiles, remove_older
 from archiver.store.keys import PackKeys
 from archiver.store.writer import PackWriter, pack_name
+from connectors.errors import first_line
 
 _PREFIX = "packs/"
 _BATCH = "batch-"
@@ -138,7 +139,7 @@ class S3Packs:
         try:
             obstore.put(self._store, key, path)
         except (BaseError, OSError) as error:
-            raise StoreUnavailable(f"can't store {key} in the bucket {self._bucket.name}: {_short(error)}") from error
+            raise StoreUnavailable(f"can't store {key} in the bucket {self._bucket.name}: {first_line(error)}") from error
 
     def open(self, pack_id: UUID) -> PackFile:
         name = pack_name(pack_id)
@@ -156,7 +157,7 @@ class S3Packs:
             except FileNotFoundError:
                 raise LostPack(name) from None
             except BaseError as error:
-                raise StoreUnavailable(f"the bucket {self._bucket.name} does not respond: {_short(error)}") from error
+                raise StoreUnavailable(f"the bucket {self._bucket.name} does not respond: {first_line(error)}") from error
 
         return PackFile(pack_id, name, size, lambda offset, length: self._cache.read(name, size, offset, length, fetch))
 
@@ -167,7 +168,7 @@ class S3Packs:
             except FileNotFoundError:
                 raise LostPack(name) from None
             except BaseError as error:
-                raise StoreUnavailable(f"the bucket {self._bucket.name} does not respond: {_short(error)}") from error
+                raise StoreUnavailable(f"the bucket {self._bucket.name} does not respond: {first_line(error)}") from error
         return self._sizes[pack_id]
 
     def packs(self) -> Iterator[UUID]:
@@ -181,7 +182,7 @@ class S3Packs:
                     except ValueError:
                         continue  # not ours
         except BaseError as error:
-            raise StoreUnavailable(f"the bucket {self._bucket.name} does not respond: {_short(error)}") from error
+            raise StoreUnavailable(f"the bucket {self._bucket.name} does not respond: {first_line(error)}") from error
         return iter(sorted(found))
 
     def hold(self, pack_id: UUID, rest_seconds: float) -> Callable[[], None] | None:
@@ -203,7 +204,7 @@ class S3Packs:
         except FileNotFoundError:
             return
         except BaseError as error:
-            raise StoreUnavailable(f"can't remove {name} from the bucket {self._bucket.name}: {_short(error)}") from error
+            raise StoreUnavailable(f"can't remove {name} from the bucket {self._bucket.name}: {first_line(error)}") from error
 
     def sweep(self, age: timedelta) -> None:
         remove_older(self._scratch.glob(f"{_BATCH}*"), age)
@@ -220,7 +221,3 @@ class _Volatile(OsFiles):
 
     def fsync_folder(self, folder: Path) -> None:
         pass
-
-
-def _short(error: Exception) -> str:
-    return str(error).splitlines()[0][:300] if str(error) else type(error).__name__

@@ -26,6 +26,7 @@ from archiver.queue.jobs import JOBS, MAILBOX_PRIORITY, AdvanceWorkflow, BadJob,
 from archiver.queue.queues import FailedJob, JobQueues
 from archiver.sync.failures import Settler, settle_failed
 from archiver.sync.outbox import CHANNEL
+from connectors.errors import first_line
 
 _PER_SOURCE = 50
 _CONTROL_JOBS = 5
@@ -207,7 +208,7 @@ class Relay:
         try:
             return await work
         except (DBAPIError, psycopg.Error, redis.RedisError, OSError) as error:
-            log.warning("relay_waits", error=str(error).splitlines()[0] if str(error) else type(error).__name__)
+            log.warning("relay_waits", error=first_line(error))
         except Exception:
             log.exception("relay_failed")
         await asyncio.sleep(_TROUBLE_SECONDS)

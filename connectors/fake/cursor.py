@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
+from connectors import cursor
 from connectors.base import Json
 
 
@@ -20,7 +21,7 @@ class FakeCursor:
     """Digest of the changes that were reported."""
 
     def as_json(self) -> dict[str, Json]:
-        return {"position": self.position, "rules": self.rules, "listed": self.listed, "told": self.reported}
+        return asdict(self)
 
 
 def state_key(address: str, folder: str) -> str:
@@ -28,8 +29,4 @@ def state_key(address: str, folder: str) -> str:
 
 
 def read_cursor(state: Mapping[str, Json], address: str, folder: str) -> FakeCursor:
-    """The start of the folder if there is no usable state."""
-    match state.get(state_key(address, folder)):
-        case {"position": int(position), "rules": str(rules), "listed": int(listed), "told": str(reported)}:
-            return FakeCursor(position, rules, listed, reported)
-    return FakeCursor()
+    return cursor.read_cursor(FakeCursor, state.get(state_key(address, folder)))

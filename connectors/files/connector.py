@@ -12,7 +12,7 @@ from connectors.batching import Packer
 from connectors.errors import Unavailable
 from connectors.files.reading import FileReading
 from connectors.files.refetching import Refetching
-from connectors.files.scan import Round
+from connectors.files.scan import MailboxScan
 from connectors.files.selection import Roots
 from connectors.files.settings import FilesSettings, ImportSettings
 from connectors.files.spool import FileSpool
@@ -39,9 +39,9 @@ class FilesConnector:
     def fetch(self, box: MailboxRef, state: Mapping[str, Json], known: Known) -> Iterator[Batch]:
         address, spool = self._open(box)
         is_repeated = not isinstance(self._settings, ImportSettings)
-        round_ = Round(address, self._turn(), self._roots, self._reading(spool), spool, known, state, is_repeated)
+        scan = MailboxScan(address, self._turn(), self._roots, self._reading(spool), spool, known, state, is_repeated)
         try:
-            for batch in round_.batches():
+            for batch in scan.batches():
                 self._check_open()
                 yield batch
         except sqlite3.Error as error:  # most likely a full disk, not a fault of the files

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from typing import TypeVar
 
 from connectors.base import Json
+from connectors.cursor import read_cursor
 
 
 @dataclass(slots=True)
@@ -76,11 +77,4 @@ def as_json(value: FilesCursor | FilesTally) -> dict[str, Json]:
 
 
 def read(kind: type[T], state: Mapping[str, Json], key: str) -> T:
-    """The default, if there is no usable state. Fields that an earlier release did not write have their defaults."""
-    value, default = state.get(key), kind()
-    if not isinstance(value, dict):
-        return default
-    for one in fields(kind):
-        if type(value.get(one.name, getattr(default, one.name))) is not type(getattr(default, one.name)):
-            return default
-    return kind(**{one.name: value[one.name] for one in fields(kind) if one.name in value})
+    return read_cursor(kind, state.get(key), may_lack_fields=True)

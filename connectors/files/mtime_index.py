@@ -7,18 +7,18 @@ that time has come, changed or gone, and once a day such a folder is compared as
 from __future__ import annotations
 
 import hashlib
-import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from connectors.files.cursor import FilesCursor
 from connectors.files.tree import FileDirectory
 
-_TICK_NS = 2_000_000_000
+_TICK_NS = 2_000_000_000  # the coarsest clock of a file system: FAT counts in steps of two seconds
 _DAY_SECONDS = 86_400
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class FolderChanges:
     newest: int
     recent: str
     names: str
@@ -37,29 +37,33 @@ def change_time(directory: FileDirectory, name: str) -> int:
         return 0
 
 
-def look(directory: FileDirectory, names: list[str], place: FilesCursor, *, is_first: bool) -> Look:
-    """In one pass, remembering no more than two numbers and two hashes."""
-    times = [change_time(directory, name) for name in names]
-    newest, now = max(times, default=0), int(time.time())
-    in_doubt = _digest(names, times, 0, place.since) != place.names
-    is_whole = in_doubt and not 0 <= now - place.whole_at < _DAY_SECONDS
-    has_news = newest > place.since or _digest(names, times, place.since - _TICK_NS, place.since) != place.recent
-    return Look(
+def change_times(directory: FileDirectory, names: Sequence[str]) -> list[int]:
+    return [change_time(directory, name) for name in names]
+
+
+def compare(names: Sequence[str], times: Sequence[int], cursor: FilesCursor, now: int, *, is_first: bool) -> FolderChanges:
+    """Compares a folder with the last round, of which the cursor has no more than two numbers and two hashes. Pure; `now` is in
+    seconds since 1970."""
+    newest = max(times, default=0)
+    in_doubt = _digest(names, times, 0, cursor.since) != cursor.names
+    is_whole = in_doubt and not 0 <= now - cursor.whole_at < _DAY_SECONDS
+    has_news = newest > cursor.since or _digest(names, times, cursor.since - _TICK_NS, cursor.since) != cursor.recent
+    return FolderChanges(
         newest,
         _digest(names, times, newest - _TICK_NS, newest),
-        place.names if in_doubt and not is_whole and not is_first else _digest(names, times, 0, newest),
-        now if is_whole or is_first else place.whole_at,
+        cursor.names if in_doubt and not is_whole and not is_first else _digest(names, times, 0, newest),
+        now if is_whole or is_first else cursor.whole_at,
         has_news or is_whole,
         is_whole,
     )
 
 
-def is_news(place: FilesCursor, changed_at: int) -> bool:
+def is_news(cursor: FilesCursor, changed_at: int) -> bool:
     """Including what changed in the tick before, of which some may have been missed."""
-    return changed_at >= place.since - _TICK_NS
+    return changed_at >= cursor.since - _TICK_NS
 
 
-def _digest(names: list[str], times: list[int], start: int, until: int) -> str:
+def _digest(names: Sequence[str], times: Sequence[int], start: int, until: int) -> str:
     digest = hashlib.sha256()
     for name, at in zip(names, times, strict=True):
         if start <= at <= until:

@@ -1,29 +1,21 @@
-"""One pass through the files of a mailbox: folder by folder, file by file, batch by batch."""
+"""One pass through the files of a mailbox: folder by folder, file by file, batch by batch. `plan.py` decides what to read."""
 
 from __future__ import annotations
 
-import hashlib
+import time
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from connectors.base import (
-    Batch,
-    ChangeKind,
-    CopyChange,
-    FailedMessage,
-    FolderListing,
-    Json,
-    Known,
-    RawMessage,
-    Skipped,
-)
+from connectors.base import Batch, Json, Known, RawMessage
+from connectors.errors import first_line
 from connectors.files.cursor import FilesCursor, FilesTally, as_json, read
 from connectors.files.detect import COMPRESSED, Detected, FileKind
 from connectors.files.group import Group
 from connectors.files.items import Found, FoundMessage, Remark
-from connectors.files.mtime_index import change_time, is_news, look
+from connectors.files.mtime_index import change_time, change_times, compare, is_news
 from connectors.files.names import SEPARATOR, shown
 from connectors.files.open_file import Changed, OpenFile
+from connectors.files.plan import ScanBatch, finish_folder, names_left, outdated_keys, plan_batch, resume_folder
 from connectors.files.reading import FileReading
 from connectors.files.selection import Roots
 from connectors.files.single import SEQUENCES_BYTES, mh_flags
@@ -40,7 +32,7 @@ _ARCHIVES = frozenset({FileKind.ZIP, FileKind.TAR, *COMPRESSED})
 
 
 @dataclass(slots=True)
-class Round:
+class MailboxScan:
     address: str
     turn: str
     roots: Roots
@@ -51,24 +43,22 @@ class Round:
     is_repeated: bool
     """A source that is read again and again; not an import."""
     tally: FilesTally = field(default_factory=FilesTally)
-    place: FilesCursor = field(default_factory=FilesCursor)
+    cursor: FilesCursor = field(default_factory=FilesCursor)
     group: Group = field(default_factory=Group)
     is_fresh: bool = True
     """The next listing is the first of its file."""
     flags: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """By name, in an MH folder."""
-    forgotten: dict[str, Json] = field(default_factory=dict)
-    """Entries of the state that go with the first batch."""
+    outdated: list[str] = field(default_factory=list)
+    """Keys of the state that are removed with the first batch."""
     read_whole: list[Remark] = field(default_factory=list)
-    """Files that were read to their end. What could not be read before is a failure no more."""
+    """Files that were read to their end; if one of them failed earlier, it no longer counts as failed."""
 
     def batches(self) -> Iterator[Batch]:
         self.tally = read(FilesTally, self.state, self._key())
         if self.tally.turn != self.turn:
             self.tally = FilesTally(self.turn)
-        for key, value in self.state.items():
-            if key.startswith(f"{self._key()}:") and not (isinstance(value, dict) and value.get("turn") == self.turn):
-                self.forgotten[key] = None  # a place of an earlier import
+        self.outdated = outdated_keys(self.state, self._key(), self.turn)
         for directory in self.roots.directories(self.address):
             yield from self._directory(directory)
 
@@ -83,73 +73,53 @@ class Round:
         try:
             names = self.roots.own_names(directory, self.address)
         except OSError as error:
-            self.place = FilesCursor(self.turn, directory.identity, is_done=True)
+            self.cursor = FilesCursor(self.turn, directory.identity, is_done=True)
             remark = Remark("/".join((*directory.parts, "")), directory.folder, _unreadable(error), True)
             yield from self._take(directory, remark)
             yield from self._flush(directory)
             return
         if not names and not begun:
             return
-        if not self._begin(directory, names, stored if begun else None):
+        before = stored if begun else None
+        changes = None
+        if self.is_repeated and not directory.depth and (before is None or before.is_done):
+            times = change_times(directory, names)
+            changes = compare(names, times, before or FilesCursor(), int(time.time()), is_first=before is None)
+        cursor = resume_folder(before, self.turn, directory.identity, changes)
+        if cursor is None:
             return
+        self.cursor = cursor
         if not self.tally.total_bytes:
             self.tally.total_bytes = max(1, self.roots.bytes(self.address))
         self.flags = _mh(directory, names)
         yield from self._files(directory, names)
         yield from self._flush(directory)
-        done = self.place
-        self.place = FilesCursor(
-            self.turn,
-            directory.identity,
-            is_done=True,
-            since=done.next_since,
-            recent=done.next_recent,
-            names=done.next_names,
-            whole_at=done.next_whole_at,
-        )
+        self.cursor = finish_folder(self.cursor)
         yield Batch(state=self._states(directory))
-
-    def _begin(self, directory: FileDirectory, names: list[str], stored: FilesCursor | None) -> bool:
-        """Where to go on. False: nothing has changed since the last round."""
-        self.place = stored or FilesCursor(self.turn, directory.identity)
-        if stored and not stored.is_done:
-            return True
-        if self.is_repeated and not directory.depth:
-            seen = look(directory, names, self.place, is_first=stored is None)
-            if stored and not seen.has_news:
-                return False
-            self.place.next_since, self.place.next_recent = seen.newest, seen.recent
-            self.place.next_names, self.place.next_whole_at = seen.names, seen.whole_at
-            self.place.is_whole = stored is not None and seen.is_whole
-        self.place.is_done, self.place.is_partial = False, stored is not None
-        return True
 
     def _files(self, directory: FileDirectory, names: list[str]) -> Iterator[Batch]:
         for name in self._unread(directory, names):
             text = shown(name)
-            is_same = text == self.place.name
-            yield from self._file(directory, name, self.place.at if is_same else 0, self.place.file if is_same else "")
-            self.place.name, self.place.at, self.place.file = text, -1, ""
+            is_same = text == self.cursor.name
+            yield from self._file(directory, name, self.cursor.at if is_same else 0, self.cursor.file if is_same else "")
+            self.cursor.name, self.cursor.at, self.cursor.file = text, -1, ""
             if self.group.is_full:
                 yield from self._flush(directory)
 
     def _unread(self, directory: FileDirectory, names: list[str]) -> Iterator[str]:
         """From where we are on; in a round that is partial only what changed, or what may have."""
-        left = [name for name in names if shown(name) >= self.place.name and not self._is_done(shown(name))]
-        if not self.place.is_partial:
+        left = names_left(names, self.cursor)
+        if not self.cursor.is_partial:
             yield from left
             return
         for start in range(0, len(left), _NAMES_AT_ONCE):
             some = left[start : start + _NAMES_AT_ONCE]
-            old = {name for name in some if shown(name) != self.place.name and not self._is_news(directory, name)}
-            passed = self._known_names(directory, old) if self.place.is_whole else old
+            old = {name for name in some if shown(name) != self.cursor.name and not self._is_news(directory, name)}
+            passed = self._known_names(directory, old) if self.cursor.is_whole else old
             yield from (name for name in some if name not in passed)
 
-    def _is_done(self, name: str) -> bool:
-        return name == self.place.name and self.place.at < 0
-
     def _is_news(self, directory: FileDirectory, name: str) -> bool:
-        return is_news(self.place, change_time(directory, name))
+        return is_news(self.cursor, change_time(directory, name))
 
     def _known_names(self, directory: FileDirectory, names: Collection[str]) -> set[str]:
         """Of a Maildir, whose files never change: those of which there is a message. Any other file is read to be compared."""
@@ -193,26 +163,26 @@ class Round:
         if at == 0:
             self._count(variant.name if variant else _single_name(directory, name, found))
         if holds_many:
-            if self.place.is_partial:
+            if self.cursor.is_partial:
                 yield from self._flush(directory)
             self.is_fresh = at == 0
-            self.place.name, self.place.file, self.place.at = shown(name), directory.fingerprint(file), at
-            self.place.variant = variant.name if variant else ""
+            self.cursor.name, self.cursor.file, self.cursor.at = shown(name), directory.fingerprint(file), at
+            self.cursor.variant = variant.name if variant else ""
         for one in self.reading.messages(directory, name, file, found, variant, at):
             yield from self._take(directory, one, shown(name))
             if holds_many and isinstance(one, FoundMessage):
-                self.place.at = one.next
+                self.cursor.at = one.next
                 self.tally.read_bytes = self.tally.finished_bytes + one.next
                 if self.group.is_full:
                     yield from self._flush(directory)
         if holds_many:
             self._read_whole(directory, name)
-            if self.place.is_partial:
+            if self.cursor.is_partial:
                 yield from self._flush(directory)
 
     def _variant(self, directory: FileDirectory, name: str, file: OpenFile, at: int) -> MboxVariant:
         """What was decided when the file was begun holds to its end."""
-        decided = VARIANTS.get(self.place.variant) if at and self.place.name == shown(name) else None
+        decided = VARIANTS.get(self.cursor.variant) if at and self.cursor.name == shown(name) else None
         if decided is not None:
             return decided
         variant = self.reading.variant(file)
@@ -242,14 +212,14 @@ class Round:
             self._count("unreadable")
             yield from self._take(directory, self._remark(directory, name, str(refused), True))
             return
-        place = self.place
+        outer = self.cursor
         inner = directory.inside(name, unpacked.folder, directory.fingerprint(file), is_archive=unpacked.is_archive)
         if inner.place not in self.tally.unpacked:
             self.tally.unpacked[inner.place] = unpacked.bytes
             self._count(kind.value)
         for below in inner.below():
             yield from self._directory(below)
-        self.place, self.flags = place, _mh(directory, [])
+        self.cursor, self.flags = outer, _mh(directory, [])
         for member, reason in unpacked.problems:
             yield from self._take(directory, self._remark(directory, name, reason, True, member))
         self._read_whole(directory, name)
@@ -265,7 +235,7 @@ class Round:
     def _failed(self, directory: FileDirectory, remark: Remark) -> Iterator[Batch]:
         """After what was read of the file."""
         yield from self._flush(directory)
-        self.place.file = ""
+        self.cursor.file = ""
         yield from self._take(directory, remark)
 
     def _take(self, directory: FileDirectory, one: Found, name: str = "") -> Iterator[Batch]:
@@ -273,10 +243,10 @@ class Round:
             yield from self._flush(directory)
         self.group.add(one)
         if isinstance(one, FoundMessage) and one.data is None:  # sent at once, while its file is open
-            if self.place.file:
-                self.place.at = one.next
+            if self.cursor.file:
+                self.cursor.at = one.next
             else:
-                self.place.name, self.place.at = name, -1
+                self.cursor.name, self.cursor.at = name, -1
             yield from self._flush(directory)
 
     def _flush(self, directory: FileDirectory) -> Iterator[Batch]:
@@ -284,24 +254,35 @@ class Round:
         read_whole, self.read_whole = self.read_whole, []
         if not found and not read_whole:
             return
-        messages = [one for one in found if isinstance(one, FoundMessage)]
-        asked = [one.key for one in messages if one.rule is None] + [one.key for one in read_whole]
-        held = self.known(asked) if asked else set()
-        self.tally.found += len(messages)
-        for one in found:
-            if isinstance(one, Remark) and one.is_failure and len(self.tally.failures) < _FAILURES_LIMIT:
-                self.tally.failures[one.key] = one.reason
-        found += [one for one in read_whole if one.key in held and one.key not in self.tally.failures]
+        asked = [one.key for one in found if isinstance(one, FoundMessage) and one.rule is None] + [
+            one.key for one in read_whole
+        ]
+        plan = plan_batch(
+            found,
+            read_whole,
+            self.known(asked) if asked else set(),
+            self.cursor,
+            begun_folders=self.tally.folders,
+            is_fresh=self.is_fresh,
+            failed_before=self.tally.failures,
+        )
+        self._tally_batch(found, plan)
         yield Batch(
-            messages=tuple(self._raw(one) for one in messages if one.rule is None and one.key not in held),
-            changes=tuple(self._changes(messages, held)),
-            skipped=tuple(self._skipped(found)),
-            failed=tuple(
-                FailedMessage(one.key, one.reason, one.folder) for one in found if isinstance(one, Remark) and one.is_failure
-            ),
-            listings=tuple(self._listings(found, held)),
+            messages=tuple(self._raw(one) for one in plan.messages),
+            changes=plan.changes,
+            skipped=plan.skipped,
+            failed=plan.failed,
+            listings=plan.listings,
             state=self._states(directory),
         )
+
+    def _tally_batch(self, found: list[Found], plan: ScanBatch) -> None:
+        self.tally.found += sum(isinstance(one, FoundMessage) for one in found)
+        self.tally.folders.update(dict.fromkeys(plan.begun_folders, 1))
+        for failure in plan.failed[: max(0, _FAILURES_LIMIT - len(self.tally.failures))]:
+            self.tally.failures[failure.provider_key] = failure.reason
+        if plan.listings and self.cursor.file:
+            self.is_fresh = False
 
     def _raw(self, one: FoundMessage) -> RawMessage:
         path = self.spool.write_message(one.pieces()) if one.data is None else None
@@ -310,44 +291,9 @@ class Round:
             one.key, one.data, path, one.folder, tuple(dict.fromkeys((*one.flags, *flags))), one.labels, one.received_at
         )
 
-    def _changes(self, messages: list[FoundMessage], held: Collection[str]) -> Iterator[CopyChange]:
-        """In a folder that is read again: flags that changed with the name of a file."""
-        for one in messages:
-            if self.place.is_partial and not self.place.file and one.key in held:
-                yield CopyChange(ChangeKind.RELABELLED, one.key, flags=one.flags)
-
-    def _skipped(self, found: list[Found]) -> Iterator[Skipped]:
-        for one in found:
-            if isinstance(one, FoundMessage):
-                if one.rule is not None:
-                    yield Skipped(one.key, one.rule, one.folder)
-            elif not one.is_failure:
-                yield Skipped(one.key, one.reason, one.folder)
-
-    def _listings(self, found: list[Found], held: Collection[str]) -> Iterator[FolderListing]:
-        folders: dict[str, list[str]] = {}
-        for one in found:
-            folders.setdefault(one.folder, []).append(one.key)
-        for folder, keys in folders.items():
-            listing = self._listing(folder, keys, held)
-            if listing is not None:
-                yield listing
-
-    def _listing(self, folder: str, keys: list[str], held: Collection[str]) -> FolderListing | None:
-        """A file is always listed as a whole. Of single files in a folder that is read again, only the new ones are."""
-        if not self.place.is_partial:
-            short = hashlib.sha256(folder.encode()).hexdigest()[:12]
-            is_continued = short in self.tally.folders
-            self.tally.folders[short] = 1
-        elif self.place.file:
-            is_continued, self.is_fresh = not self.is_fresh, False
-        else:
-            is_continued, keys = True, [key for key in keys if key not in held]
-        return FolderListing(folder, tuple(keys), is_continued, is_whole=False) if keys else None
-
     def _states(self, directory: FileDirectory) -> dict[str, Json]:
-        forgotten, self.forgotten = self.forgotten, {}
-        return {**forgotten, self._key(directory): as_json(self.place), self._key(): as_json(self.tally)}
+        outdated, self.outdated = self.outdated, []
+        return {**dict.fromkeys(outdated), self._key(directory): as_json(self.cursor), self._key(): as_json(self.tally)}
 
     def _key(self, directory: FileDirectory | None = None) -> str:
         return f"files:{self.address}:{directory.place}" if directory else f"files:{self.address}"
@@ -361,7 +307,7 @@ class Round:
 
 
 def _unreadable(error: OSError) -> str:
-    return f"can't be read: {error.strerror or error}"
+    return f"can't be read: {first_line(error)}"
 
 
 def _single_name(directory: FileDirectory, name: str, found: Detected) -> str:

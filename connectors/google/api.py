@@ -38,7 +38,7 @@ class ServerTrouble(Unavailable):
 class Api:
     """Thread-safe."""
 
-    line: GoogleHttpClient
+    http: GoogleHttpClient
     tokens: GoogleTokens
     context: Context
     base: str
@@ -69,7 +69,7 @@ class Api:
         except ServerTrouble:
             raise
         except Unavailable:
-            self.line.pause(_TRIES[0])
+            self.http.pause(_TRIES[0])
             return ask()
 
     @contextlib.contextmanager
@@ -79,8 +79,8 @@ class Api:
         pauses = iter(_TRIES)
         refreshed = False
         while True:
-            token = self.tokens.get(self.line)
-            with self.line.request(url, {"Authorization": f"Bearer {token}"}) as answer:
+            token = self.tokens.get(self.http)
+            with self.http.request(url, {"Authorization": f"Bearer {token}"}) as answer:
                 if answer.status == 200:
                     yield answer
                     return
@@ -92,7 +92,7 @@ class Api:
             pause = next(pauses, None) if refusal.status >= 500 and refusal.retry_after_seconds is None else None
             if pause is None:
                 raise self._error(refusal)
-            self.line.pause(pause)
+            self.http.pause(pause)
 
     def _error(self, refusal: Refusal) -> ConnectorError | GoogleRefused:
         if refusal.is_rate_limit:

@@ -39,7 +39,7 @@ class _GoogleConnector(ABC):
 
     def __init__(self, settings: GoogleSettings, project: str, context: Context) -> None:
         self._google, self._project, self._context = settings, project, context
-        self._line = GoogleHttpClient()
+        self._http = GoogleHttpClient()
         self._spool = Spool("google")
         self._downloads: list[GoogleDownloads] = []
 
@@ -47,15 +47,15 @@ class _GoogleConnector(ABC):
     def _tokens(self, address: str) -> GoogleTokens: ...
 
     def fetch(self, box: MailboxRef, state: Mapping[str, Json], known: Known) -> Iterator[Batch]:
-        self._line.ensure_open()
+        self._http.ensure_open()
         yield from self._mailbox(box.address).batches(state, known)
 
     def refetch(self, box: MailboxRef, keys: Collection[str]) -> Iterator[Batch]:
-        self._line.ensure_open()
+        self._http.ensure_open()
         yield from self._mailbox(box.address).refetch(keys)
 
     def close(self) -> None:
-        self._line.close()
+        self._http.close()
         for downloads in self._downloads:
             downloads.close()
         self._spool.close()
@@ -71,7 +71,7 @@ class _GoogleConnector(ABC):
             Quota(f"google:{self._project}:{address.lower()}", self._google.units_per_user),
             Quota(f"google:{self._project}", self._google.units_per_project),
         )
-        return Api(self._line, self._tokens(address), self._context, self._google.gmail_url, "Gmail API", quotas)
+        return Api(self._http, self._tokens(address), self._context, self._google.gmail_url, "Gmail API", quotas)
 
     def _check_mailbox(self, address: str) -> None:
         try:
@@ -95,7 +95,7 @@ class WorkspaceConnector(_GoogleConnector):
         self._check_mailbox(box.address if box else self._settings.admin)
 
     def mailboxes(self) -> Iterator[MailboxRef]:
-        self._line.ensure_open()
+        self._http.ensure_open()
         yield from self._directory().mailboxes()
 
     def _directory(self) -> WorkspaceDirectory:
@@ -103,7 +103,7 @@ class WorkspaceConnector(_GoogleConnector):
         scopes = (USERS_SCOPE, MEMBERS_SCOPE) if needs_groups else (USERS_SCOPE,)
         tokens = DelegatedTokens(self._key, self._settings.admin, scopes)
         quota = Quota(f"google-directory:{self._project}", _DIRECTORY_PER_MINUTE)
-        api = Api(self._line, tokens, self._context, self._settings.directory_url, "Admin SDK API", (quota,))
+        api = Api(self._http, tokens, self._context, self._settings.directory_url, "Admin SDK API", (quota,))
         return WorkspaceDirectory(api, self._settings)
 
     def _tokens(self, address: str) -> GoogleTokens:
@@ -125,15 +125,15 @@ class GmailConnector(_GoogleConnector):
         super().__init__(settings, settings.client_id.partition("-")[0], context)
 
     def check(self) -> None:
-        self._line.ensure_open()
+        self._http.ensure_open()
         answer = self._profile()
         if answer.lower() != self._settings.address.lower():
             raise AuthFailed(f"the account that signed in is {answer}, not {self._settings.address}")
 
     def mailboxes(self) -> Iterator[MailboxRef]:
         """Detects a revoked sign-in, so that the source asks for a new one instead of failing each time."""
-        self._line.ensure_open()
-        self._own.get(self._line)
+        self._http.ensure_open()
+        self._own.get(self._http)
         if mailbox_rule(self._settings, self._settings.address) is None:
             yield MailboxRef(self._settings.address)
 

@@ -67,7 +67,7 @@ class GoogleDownloads:
             raise stopped_by
 
     def _submit(self, key: str) -> Future[Outcome]:
-        self._api.line.ensure_open()
+        self._api.http.ensure_open()
         try:
             return self._threads.submit(self._one, key)
         except RuntimeError as error:

@@ -20,7 +20,8 @@ from typing import NamedTuple
 from urllib.parse import SplitResult, unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-from connectors.errors import Unavailable
+from connectors.errors import Unavailable, first_line
+from connectors.http import ClosableClient
 
 _TIMEOUT_SECONDS = 60.0
 _IDLE_SECONDS = 50.0
@@ -105,13 +106,12 @@ class HttpResponse:
         return bytes(body)
 
 
-class GoogleHttpClient:
+class GoogleHttpClient(ClosableClient):
     """Thread-safe. Every network error is raised as Unavailable."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        super().__init__()
         self._in_use: set[http.client.HTTPConnection] = set()
-        self._closed = threading.Event()
         self._ways: dict[tuple[str, str], _Way] = {}
 
     def close(self) -> None:
@@ -121,15 +121,6 @@ class GoogleHttpClient:
                 if connection.sock is not None:
                     with contextlib.suppress(OSError):
                         connection.sock.shutdown(socket.SHUT_RDWR)
-
-    def ensure_open(self) -> None:
-        if self._closed.is_set():
-            raise Unavailable("the connection was closed")
-
-    def pause(self, seconds: float) -> None:
-        """Ends early when the client is closed."""
-        self._closed.wait(seconds)
-        self.ensure_open()
 
     @contextlib.contextmanager
     def request(self, url: str, headers: Mapping[str, str], body: bytes | None = None) -> Iterator[HttpResponse]:
@@ -196,8 +187,7 @@ class GoogleHttpClient:
             self.ensure_open()  # whatever error the closed socket caused
             if isinstance(error, AttributeError):
                 raise
-            said = error.strerror if isinstance(error, OSError) and error.strerror else str(error) or type(error).__name__
-            raise Unavailable(f"{parts.hostname}: {said}") from error
+            raise Unavailable(f"no connection to {parts.hostname}: {first_line(error)}") from error
 
 
 def _connect(way: _Way) -> http.client.HTTPConnection:

@@ -19,7 +19,7 @@ class GmailSignIn:
 
     def __init__(self, settings: GmailSettings, given: GmailSecrets) -> None:
         self._settings, self._secret = settings, given.client_secret.get_secret_value()
-        self._line = GoogleHttpClient()
+        self._http = GoogleHttpClient()
         self._verifier = secrets.token_urlsafe(64)
         self._state = secrets.token_urlsafe(24)
         self._redirect_uri = ""
@@ -54,7 +54,7 @@ class GmailSignIn:
         }
         if self._secret:
             form["client_secret"] = self._secret
-        return {"refresh_token": exchange_code(self._line, self._settings.token_url, form)}
+        return {"refresh_token": exchange_code(self._http, self._settings.token_url, form)}
 
     def close(self) -> None:
-        self._line.close()
+        self._http.close()

@@ -1,16 +1,13 @@
 """Access tokens: from a service account's key on behalf of a user, or from the refresh token of a sign-in.
 
-Tokens are cached per process, because connectors are short-lived; each is valid for about an hour, measured from its arrival
-by our own clock. A wrong clock is corrected by the server's.
+Each is valid for about an hour. If our clock is wrong, the request for one is repeated with the time of Google's clock.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlencode
@@ -20,6 +17,7 @@ from connectors.extras import LazyModule
 from connectors.google.http import GoogleHttpClient
 from connectors.google.settings import signer
 from connectors.http import http_date, retry_after
+from connectors.oauth import TokenCache
 
 if TYPE_CHECKING:
     from google.auth import jwt
@@ -32,57 +30,18 @@ MEMBERS_SCOPE = "https://www.googleapis.com/auth/admin.directory.group.member.re
 
 _AUDIENCE = "https://oauth2.googleapis.com/token"
 _LIFE_SECONDS = 3600
-_SPARE_SECONDS = 120.0
-_KEPT_AT_MOST = 10_000
 _PAUSE_SECONDS = 5.0
 
 
 class GoogleTokens(Protocol):
-    def get(self, line: GoogleHttpClient) -> str:
+    def get(self, http: GoogleHttpClient) -> str:
         """A token that should be valid. Raises AuthFailed if none is available."""
 
     def forget(self, token: str) -> None:
         """Drops a token that the server no longer accepts."""
 
 
-class _Kept:
-    """The tokens of this process, by a digest of what they were obtained with."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._tokens: OrderedDict[str, tuple[str, float]] = OrderedDict()
-        self._makers: dict[str, threading.Lock] = {}
-
-    def get(self, name: str, make: Callable[[], tuple[str, float]]) -> str:
-        found = self._find(name)
-        if found:
-            return found
-        with self._lock:
-            maker = self._makers.setdefault(name, threading.Lock())
-        with maker:  # only one of several threads requests a missing token
-            found = self._find(name)
-            if found:
-                return found
-            token, seconds = make()
-            with self._lock:
-                self._tokens[name] = (token, time.monotonic() + seconds - _SPARE_SECONDS)
-                while len(self._tokens) > _KEPT_AT_MOST:
-                    old, _ = self._tokens.popitem(last=False)
-                    self._makers.pop(old, None)
-            return token
-
-    def _find(self, name: str) -> str | None:
-        with self._lock:
-            token, until = self._tokens.get(name, ("", 0.0))
-        return token if time.monotonic() < until else None
-
-    def forget(self, name: str, token: str) -> None:
-        with self._lock:
-            if self._tokens.get(name, ("",))[0] == token:
-                del self._tokens[name]
-
-
-_kept = _Kept()
+_TOKENS = TokenCache()
 
 
 class DelegatedTokens:
@@ -93,13 +52,13 @@ class DelegatedTokens:
         who = [key["private_key"], key["client_email"], key["token_uri"], subject, *scopes]
         self._name = hashlib.sha256("\0".join(who).encode()).hexdigest()
 
-    def get(self, line: GoogleHttpClient) -> str:
-        return _kept.get(self._name, lambda: self._ask(line))
+    def get(self, http: GoogleHttpClient) -> str:
+        return _TOKENS.get(self._name, lambda: self._ask(http))
 
     def forget(self, token: str) -> None:
-        _kept.forget(self._name, token)
+        _TOKENS.forget(self._name, token)
 
-    def _ask(self, line: GoogleHttpClient, skew_seconds: float = 0.0, again: bool = False) -> tuple[str, float]:
+    def _ask(self, http: GoogleHttpClient, skew_seconds: float = 0.0, again: bool = False) -> tuple[str, float]:
         now = int(time.time() + skew_seconds)
         claims = {
             "iss": self._key["client_email"],
@@ -112,9 +71,9 @@ class DelegatedTokens:
         key = signer(self._key["private_key"], str(self._key.get("private_key_id", "")))
         signed: bytes = jwt.encode(key, claims)  # type: ignore[no-untyped-call]
         form = {"grant_type": "urn:ietf:params:oauth:grant-type:jwt-bearer", "assertion": signed.decode()}
-        answer, skew = _post(line, self._key["token_uri"], form)
+        answer, skew = _post(http, self._key["token_uri"], form)
         if "Invalid JWT" in str(answer.get("error_description", "")) and abs(skew) > 30 and not again:
-            return self._ask(line, skew, again=True)  # our clock is wrong, Google's is not
+            return self._ask(http, skew, again=True)  # our clock is wrong, Google's is not
         if "access_token" not in answer:
             raise AuthFailed(_delegation_problem(answer, self._key, self._subject, self._scopes))
         return _token(answer)
@@ -137,16 +96,16 @@ class RefreshedTokens:
             self._form["client_secret"] = client_secret
         self._name = hashlib.sha256("\0".join((token_url, *self._form.values())).encode()).hexdigest()
 
-    def get(self, line: GoogleHttpClient) -> str:
-        return _kept.get(self._name, lambda: self._ask(line))
+    def get(self, http: GoogleHttpClient) -> str:
+        return _TOKENS.get(self._name, lambda: self._ask(http))
 
     def forget(self, token: str) -> None:
-        _kept.forget(self._name, token)
+        _TOKENS.forget(self._name, token)
 
-    def _ask(self, line: GoogleHttpClient) -> tuple[str, float]:
+    def _ask(self, http: GoogleHttpClient) -> tuple[str, float]:
         if not self._form["refresh_token"]:
             raise AuthFailed("the account has not signed in yet: run `archiver source edit NAME --sign-in`")
-        answer, _ = _post(line, self._url, self._form)
+        answer, _ = _post(http, self._url, self._form)
         if "access_token" not in answer:
             raise AuthFailed(_sign_in_problem(answer))
         if answer.get("refresh_token"):
@@ -154,18 +113,18 @@ class RefreshedTokens:
         return _token(answer)
 
 
-def exchange_code(line: GoogleHttpClient, token_url: str, form: Mapping[str, str]) -> str:
+def exchange_code(http: GoogleHttpClient, token_url: str, form: Mapping[str, str]) -> str:
     """Exchanges the code of a sign-in for a refresh token."""
-    answer, _ = _post(line, token_url, {"grant_type": "authorization_code", **form})
+    answer, _ = _post(http, token_url, {"grant_type": "authorization_code", **form})
     if not answer.get("refresh_token"):
         raise AuthFailed(_sign_in_problem(answer) if "error" in answer else "Google returned no refresh token")
     return str(answer["refresh_token"])
 
 
-def _post(line: GoogleHttpClient, url: str, form: Mapping[str, str]) -> tuple[dict[str, Any], float]:
+def _post(http: GoogleHttpClient, url: str, form: Mapping[str, str]) -> tuple[dict[str, Any], float]:
     """The server's response, and how many seconds its clock is ahead of ours."""
     headers = {"Content-Type": "application/x-www-form-urlencoded"}
-    with line.request(url, headers, urlencode(form).encode()) as answer:
+    with http.request(url, headers, urlencode(form).encode()) as answer:
         status, body, date = answer.status, answer.read(), answer.headers.get("date", "")
         pause = answer.headers.get("retry-after", "")
     if status == 429 or status >= 500:

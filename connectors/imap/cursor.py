@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
+from connectors import cursor
 from connectors.base import Json
 from connectors.imap.folders import Status
 
@@ -50,11 +51,4 @@ def folder_of(key: str, address: str) -> str | None:
 
 
 def read_cursor(state: Mapping[str, Json], address: str, folder: str) -> ImapCursor:
-    """The start of the folder if there is no usable state."""
-    stored = state.get(state_key(address, folder))
-    blank = asdict(ImapCursor())
-    if not isinstance(stored, dict) or stored.keys() != blank.keys():
-        return ImapCursor()
-    if any(type(stored[name]) is not type(value) for name, value in blank.items()):
-        return ImapCursor()
-    return ImapCursor(**stored)
+    return cursor.read_cursor(ImapCursor, state.get(state_key(address, folder)))

@@ -30,17 +30,17 @@ class MicrosoftConnector:
     """A whole organisation, or the mailbox of the signed-in user."""
 
     def __init__(
-        self, settings: Microsoft365Settings | OutlookSettings, tokens: MicrosoftTokens, line: GraphHttpClient, context: Context
+        self, settings: Microsoft365Settings | OutlookSettings, tokens: MicrosoftTokens, http: GraphHttpClient, context: Context
     ) -> None:
-        self._settings, self._tokens, self._line, self._context = settings, tokens, line, context
+        self._settings, self._tokens, self._http, self._context = settings, tokens, http, context
         self._spool = Spool("microsoft")
-        self._graph = Graph(settings.graph_url, tokens, line, context, settings.requests_at_once)
-        self._downloads = GraphDownloads(self._graph, line, context, self._spool)
+        self._graph = Graph(settings.graph_url, tokens, http, context, settings.requests_at_once)
+        self._downloads = GraphDownloads(self._graph, http, context, self._spool)
         self._people = People(self._graph, settings, context) if isinstance(settings, Microsoft365Settings) else None
 
     def check(self) -> None:
         """Gets a new token, then tries each permission; the error names the first missing one."""
-        self._line.ensure_open()
+        self._http.ensure_open()
         token = self._tokens.renew()
         try:
             self._check_access()
@@ -74,7 +74,7 @@ class MicrosoftConnector:
         self._people.members((*settings.groups_in, *settings.groups_out))
 
     def mailboxes(self) -> Iterator[MailboxRef]:
-        self._line.ensure_open()
+        self._http.ensure_open()
         if self._people:
             yield from self._people.mailboxes()
             return
@@ -99,13 +99,13 @@ class MicrosoftConnector:
         yield from GraphRefetch(self._graph, self._downloads, self._context, self._open(box), box.address).batches(keys)
 
     def close(self) -> None:
-        self._line.close()
+        self._http.close()
         self._downloads.close()
         self._spool.close()
 
     def _open(self, box: MailboxRef) -> str:
         """The path of a mailbox; its rate limits apply from now on."""
-        self._line.ensure_open()
+        self._http.ensure_open()
         who = box.provider_id or box.address
         name = f"microsoft:{self._settings.client_id}:{who}".lower()
         self._graph.limit(Quota(name, float(self._settings.requests_per_minute)))
@@ -115,11 +115,11 @@ class MicrosoftConnector:
 
 
 def open_organisation(settings: Microsoft365Settings, secrets: Microsoft365Secrets, context: Context) -> MicrosoftConnector:
-    line = GraphHttpClient(settings.ca_file, settings.requests_at_once, settings.ca)
-    return MicrosoftConnector(settings, AppTokens(settings, secrets, line), line, context)
+    http = GraphHttpClient(settings.ca_file, settings.requests_at_once, settings.ca)
+    return MicrosoftConnector(settings, AppTokens(settings, secrets, http), http, context)
 
 
 def open_outlook(settings: OutlookSettings, secrets: OutlookSecrets, context: Context) -> MicrosoftConnector:
-    line = GraphHttpClient(settings.ca_file, settings.requests_at_once, settings.ca)
-    tokens = SignedInTokens(settings, secrets.refresh_token.get_secret_value(), line, context)
-    return MicrosoftConnector(settings, tokens, line, context)
+    http = GraphHttpClient(settings.ca_file, settings.requests_at_once, settings.ca)
+    tokens = SignedInTokens(settings, secrets.refresh_token.get_secret_value(), http, context)
+    return MicrosoftConnector(settings, tokens, http, context)

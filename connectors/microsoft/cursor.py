@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
+from connectors import cursor
 from connectors.base import Json
+
+_STORED_NAMES = {"is_full": "full", "is_again": "again"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,15 +29,7 @@ class MicrosoftCursor:
     """The folder's path as last recorded in its copies. Empty if none was."""
 
     def as_json(self) -> dict[str, Json]:
-        return {
-            "link": self.link,
-            "done": self.done,
-            "last": self.last,
-            "full": self.is_full,
-            "again": self.is_again,
-            "rules": self.rules,
-            "path": self.path,
-        }
+        return {_STORED_NAMES.get(name, name): value for name, value in asdict(self).items()}
 
 
 def prefix(address: str) -> str:
@@ -54,16 +49,7 @@ def cursor_key(address: str, folder_id: str) -> str:
 
 
 def read_cursor(state: Mapping[str, Json], address: str, folder_id: str) -> MicrosoftCursor:
-    """The start of the folder if there is no usable state."""
-    match state.get(cursor_key(address, folder_id)):
-        case {
-            "link": str(link),
-            "done": int(done),
-            "last": str(last),
-            "full": bool(full),
-            "again": bool(again),
-            "rules": str(rules),
-            "path": str(path),
-        }:
-            return MicrosoftCursor(link, done, last, full, again, rules, path)
-    return MicrosoftCursor()
+    stored = state.get(cursor_key(address, folder_id))
+    if isinstance(stored, dict):
+        stored = {**stored, **{name: stored[short] for name, short in _STORED_NAMES.items() if short in stored}}
+    return cursor.read_cursor(MicrosoftCursor, stored)

@@ -56,8 +56,8 @@ class Fetched:
 class GraphDownloads:
     """The threads of one connector."""
 
-    def __init__(self, graph: Graph, line: GraphHttpClient, context: Context, spool: Spool) -> None:
-        self._graph, self._line, self._context, self._spool = graph, line, context, spool
+    def __init__(self, graph: Graph, http: GraphHttpClient, context: Context, spool: Spool) -> None:
+        self._graph, self._http, self._context, self._spool = graph, http, context, spool
         self._bundles = Bundles(graph)
         self._lock = threading.Lock()
         self._threads: ThreadPoolExecutor | None = None
@@ -70,7 +70,7 @@ class GraphDownloads:
 
     def submit(self, base: str, wanted: Sequence[Wanted], run: DownloadRun) -> Future[Fetched]:
         with self._lock:
-            self._line.ensure_open()
+            self._http.ensure_open()
             if self._threads is None:
                 self._threads = ThreadPoolExecutor(self._graph.at_once, thread_name_prefix="graph")
             return self._threads.submit(self._download, base, wanted, run)
@@ -102,7 +102,7 @@ class GraphDownloads:
         wait([waiting], timeout=_LOOK_SECONDS)
         if waiting.done():
             return True
-        self._line.ensure_open()
+        self._http.ensure_open()
         if self._received != before:
             self._context.progress()
         return False

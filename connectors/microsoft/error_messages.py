@@ -115,7 +115,7 @@ def mailbox_error(code: str) -> str | None:
 
 
 def one_line(text: str, secrets: Iterable[str]) -> str:
-    """The first line of a server's text, shortened and without secrets."""
+    """The first http of a server's text, shortened and without secrets."""
     lines = text.strip().splitlines()
     return without(lines[0] if lines else "no reason given", secrets)[:300]
 

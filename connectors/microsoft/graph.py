@@ -83,8 +83,8 @@ class Sub:
 class _Places:
     """Limits the concurrent requests of a mailbox. A batch needs one slot per request that Graph processes at once."""
 
-    def __init__(self, limit: int, line: GraphHttpClient) -> None:
-        self._free, self._line = limit, line
+    def __init__(self, limit: int, http: GraphHttpClient) -> None:
+        self._free, self._http = limit, http
         self._changed = threading.Condition()
 
     @contextlib.contextmanager
@@ -92,7 +92,7 @@ class _Places:
         with self._changed:
             while self._free < count:
                 self._changed.wait(0.5)
-                self._line.ensure_open()
+                self._http.ensure_open()
             self._free -= count
         try:
             yield
@@ -105,10 +105,10 @@ class _Places:
 class Graph:
     """All requests of one connector. Thread-safe."""
 
-    def __init__(self, url: str, tokens: MicrosoftTokens, line: GraphHttpClient, context: Context, at_once: int) -> None:
+    def __init__(self, url: str, tokens: MicrosoftTokens, http: GraphHttpClient, context: Context, at_once: int) -> None:
         self.root, self.at_once = url, at_once
-        self._tokens, self._line, self._context = tokens, line, context
-        self._places = _Places(at_once, line)
+        self._tokens, self._http, self._context = tokens, http, context
+        self._places = _Places(at_once, http)
         self._lock = threading.Lock()
         self._quota: Quota | None = None
         self._turns = 0
@@ -187,7 +187,7 @@ class Graph:
             sent = {**(headers or {}), "Authorization": f"Bearer {token}", **({"Prefer": prefer} if prefer else {})}
             try:
                 places = self._places.held(min(cost, self.at_once))
-                with places, self._line.request(method, url, headers=sent, **more) as response:
+                with places, self._http.request(method, url, headers=sent, **more) as response:
                     status = response.status_code
                     if status == 200:
                         return take(response)
@@ -197,14 +197,14 @@ class Graph:
             except Unavailable:
                 if tries >= _TRIES:
                     raise
-                self._line.wait(_PAUSES[tries - 1])
+                self._http.pause(_PAUSES[tries - 1])
                 continue
             if status in (307, 308):  # an archive that is spread over several servers
                 url = self._absolute(response.headers.get("Location", ""), version)
             elif status == 401 and stale is None:
                 stale = token
             elif status in _PASSING and "Retry-After" not in response.headers and tries < _TRIES:
-                self._line.wait(_PAUSES[tries - 1])
+                self._http.pause(_PAUSES[tries - 1])
             else:
                 raise self._error(response, code, said, permission, token)
             if tries > _TRIES + 2:

@@ -5,15 +5,14 @@ from __future__ import annotations
 import contextlib
 import socket
 import ssl
-import threading
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from connectors.errors import Unavailable
+from connectors.errors import Unavailable, first_line
 from connectors.extras import LazyModule
-from connectors.http import retry_after
+from connectors.http import ClosableClient, retry_after
 
 if TYPE_CHECKING:
     import httpx2
@@ -30,29 +29,15 @@ def trust(ca_file: Path | None, changed_at: float, ca: str | None = None) -> ssl
     return ssl.create_default_context(cafile=ca_file, cadata=ca) if ca_file or ca else httpx2.create_ssl_context()
 
 
-class GraphHttpClient:
+class GraphHttpClient(ClosableClient):
     """Uses the proxies of the environment (HTTPS_PROXY, NO_PROXY)."""
 
     def __init__(self, ca_file: Path | None, at_once: int, ca: str | None = None) -> None:
+        super().__init__()
         self._ca_file, self._at_once, self._ca = ca_file, at_once, ca
-        self._lock = threading.Lock()
-        self._closed = threading.Event()
         self._client: httpx2.Client | None = None
         self._under_way = 0
         self._sockets: set[socket.socket] = set()
-
-    @property
-    def is_closed(self) -> bool:
-        return self._closed.is_set()
-
-    def ensure_open(self) -> None:
-        if self._closed.is_set():
-            raise Unavailable("the connection was closed")
-
-    def wait(self, seconds: float) -> None:
-        """Pauses until `close` at the latest."""
-        self._closed.wait(seconds)
-        self.ensure_open()
 
     @contextlib.contextmanager
     def request(self, method: str, url: str, **more: Any) -> Iterator[httpx2.Response]:
@@ -63,12 +48,12 @@ class GraphHttpClient:
                 yield response
         except (httpx2.HTTPError, httpx2.StreamError, ssl.SSLError, OSError) as error:
             self.ensure_open()
-            raise Unavailable(f"no connection to {httpx2.URL(url).host}: {_reason(error)}") from error
+            raise Unavailable(f"no connection to {httpx2.URL(url).host}: {first_line(error)}") from error
         except httpx2.InvalidURL as error:
             raise Unavailable("the server returned an invalid URL") from error
         except RuntimeError as error:  # raised by httpx for a closed client
             self.ensure_open()
-            raise Unavailable(f"no connection to {httpx2.URL(url).host}: {_reason(error)}") from error
+            raise Unavailable(f"no connection to {httpx2.URL(url).host}: {first_line(error)}") from error
         finally:
             self._release_client()
 
@@ -112,7 +97,7 @@ class GraphHttpClient:
         try:
             return trust(self._ca_file, self._ca_file.stat().st_mtime if self._ca_file else 0.0, self._ca)
         except (OSError, ValueError) as error:
-            raise Unavailable(f"the certificates in {self._ca_file or 'ca'} can't be read: {_reason(error)}") from error
+            raise Unavailable(f"the certificates in {self._ca_file or 'ca'} can't be read: {first_line(error)}") from error
 
     def _trace(self, event: str, info: Mapping[str, Any]) -> None:
         """Records the sockets, so that they can be shut down from another thread."""
@@ -131,7 +116,3 @@ class GraphHttpClient:
 
 def pause_seconds(headers: Mapping[str, str], default: float) -> float:
     return retry_after(headers.get("Retry-After", ""), headers.get("Date", ""), default)
-
-
-def _reason(error: BaseException) -> str:
-    return str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__

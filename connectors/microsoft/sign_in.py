@@ -25,7 +25,7 @@ class OutlookSignIn:
 
     def __init__(self, settings: OutlookSettings, _: OutlookSecrets) -> None:
         self._settings = settings
-        self._line = GraphHttpClient(settings.ca_file, 1, settings.ca)
+        self._http = GraphHttpClient(settings.ca_file, 1, settings.ca)
         self._flow: dict[str, Any] = {}
 
     def start_in_browser(self, redirect_uri: str) -> str:
@@ -52,15 +52,15 @@ class OutlookSignIn:
                 once = self._app().acquire_token_by_device_flow(self._flow, exit_condition=lambda _: True)
                 if once.get("error") not in ("authorization_pending", "slow_down"):
                     return dict(once)
-                self._line.wait(float(self._flow.get("interval", 5)) + (5.0 if once["error"] == "slow_down" else 0.0))
+                self._http.pause(float(self._flow.get("interval", 5)) + (5.0 if once["error"] == "slow_down" else 0.0))
 
         return self._secrets(poll)
 
     def close(self) -> None:
-        self._line.close()
+        self._http.close()
 
     def _app(self) -> Any:
-        return msal.PublicClientApplication(self._settings.client_id, **client_options(self._settings, self._line))
+        return msal.PublicClientApplication(self._settings.client_id, **client_options(self._settings, self._http))
 
     def _begin(self, ask: Callable[[Any], Mapping[str, Json]]) -> Mapping[str, Json]:
         """(This response contains no token yet.)"""

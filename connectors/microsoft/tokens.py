@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -19,14 +18,13 @@ from connectors.extras import LazyModule
 from connectors.microsoft.error_messages import entra_error
 from connectors.microsoft.http import GraphHttpClient, pause_seconds
 from connectors.microsoft.settings import GraphSettings, Microsoft365Secrets, Microsoft365Settings, OutlookSettings
+from connectors.oauth import TokenCache
 
 if TYPE_CHECKING:
     import msal
 else:
     msal = LazyModule("msal", "microsoft")
 
-_BEFORE_EXPIRY_SECONDS = 300.0
-_KEPT_AT_MOST = 1000
 _THROTTLED_SECONDS = 30.0
 _BEGIN = "-----BEGIN "
 _LABEL_CHARS = 64
@@ -47,47 +45,30 @@ class MicrosoftTokens(Protocol):
         """A new token from the server, bypassing the cache."""
 
 
-class _Kept:
-    """The tokens of this process, by a digest of what they were obtained with. Uses the monotonic clock, because the wall clock
-    may be wrong."""
-
-    def __init__(self) -> None:
-        self._tokens: dict[str, tuple[str, float]] = {}
-
-    def find(self, key: str, stale: str | None) -> str | None:
-        token, until = self._tokens.get(key, ("", 0.0))
-        return token if token != stale and time.monotonic() < until else None
-
-    def keep(self, key: str, token: str, seconds: float) -> None:
-        if len(self._tokens) >= _KEPT_AT_MOST:
-            self._tokens.clear()
-        self._tokens[key] = (token, time.monotonic() + max(0.0, seconds - min(_BEFORE_EXPIRY_SECONDS, seconds / 2)))
-
-
-_KEPT = _Kept()
+_TOKENS = TokenCache()
 
 
 class AppTokens:
     """For an app with application permissions."""
 
-    def __init__(self, settings: Microsoft365Settings, secrets: Microsoft365Secrets, line: GraphHttpClient) -> None:
-        self._settings, self._secrets, self._line = settings, secrets, line
+    def __init__(self, settings: Microsoft365Settings, secrets: Microsoft365Secrets, http: GraphHttpClient) -> None:
+        self._settings, self._secrets, self._http = settings, secrets, http
         self.secrets = tuple(value.get_secret_value() for _, value in secrets if value is not None)
         self._key = _digest(settings.authority_url, settings.tenant, settings.client_id, settings.graph_url, *self.secrets)
 
     def get(self, stale: str | None = None) -> str:
-        return _KEPT.find(self._key, stale) or self.renew()
+        return _TOKENS.find(self._key, stale) or self.renew()
 
     def renew(self) -> str:
         answer = acquire_token(self._ask, self.secrets)
-        _KEPT.keep(self._key, answer["access_token"], float(answer.get("expires_in", 3600)))
+        _TOKENS.put(self._key, answer["access_token"], float(answer.get("expires_in", 3600)))
         return str(answer["access_token"])
 
     def _ask(self) -> Mapping[str, Json]:
         app = msal.ConfidentialClientApplication(
             self._settings.client_id,
             client_credential=_credential(self._secrets),
-            **client_options(self._settings, self._line),
+            **client_options(self._settings, self._http),
         )
         return dict(app.acquire_token_for_client([f"{self._settings.graph_url}/.default"]))
 
@@ -95,8 +76,8 @@ class AppTokens:
 class SignedInTokens:
     """For a signed-in user. Microsoft sometimes issues a new refresh token, which is stored for later jobs."""
 
-    def __init__(self, settings: OutlookSettings, refresh_token: str, line: GraphHttpClient, context: Context) -> None:
-        self._settings, self._line, self._context = settings, line, context
+    def __init__(self, settings: OutlookSettings, refresh_token: str, http: GraphHttpClient, context: Context) -> None:
+        self._settings, self._http, self._context = settings, http, context
         self._refresh_token = refresh_token
 
     @property
@@ -108,7 +89,7 @@ class SignedInTokens:
         return _digest(self._settings.authority_url, self._settings.client_id, self._refresh_token)
 
     def get(self, stale: str | None = None) -> str:
-        return _KEPT.find(self._key, stale) or self.renew()
+        return _TOKENS.find(self._key, stale) or self.renew()
 
     def renew(self) -> str:
         answer = acquire_token(self._ask, self.secrets)
@@ -117,13 +98,13 @@ class SignedInTokens:
         if isinstance(newer, str) and newer and newer != self._refresh_token:
             self._context.save_credentials({"refresh_token": newer})
             self._refresh_token = newer
-        _KEPT.keep(self._key, token, seconds)
+        _TOKENS.put(self._key, token, seconds)
         return token
 
     def _ask(self) -> Mapping[str, Json]:
         if not self._refresh_token:
             raise AuthFailed("the account has not signed in yet: run `archiver source edit NAME --sign-in`")
-        app = msal.PublicClientApplication(self._settings.client_id, **client_options(self._settings, self._line))
+        app = msal.PublicClientApplication(self._settings.client_id, **client_options(self._settings, self._http))
         return dict(app.acquire_token_by_refresh_token(self._refresh_token, scopes=scopes(self._settings)))
 
 
@@ -131,12 +112,12 @@ def scopes(settings: GraphSettings) -> list[str]:
     return [f"{settings.graph_url}/{permission}" for permission in PERMISSIONS]
 
 
-def client_options(settings: Microsoft365Settings | OutlookSettings, line: GraphHttpClient) -> dict[str, Any]:
+def client_options(settings: Microsoft365Settings | OutlookSettings, http: GraphHttpClient) -> dict[str, Any]:
     """`instance_discovery` is off: the owner of the source chooses the authority, and no other server is asked about it."""
     return {
         "authority": f"{settings.authority_url}/{settings.tenant}",
         "instance_discovery": False,
-        "http_client": EntraHttp(line),
+        "http_client": EntraHttp(http),
     }
 
 
@@ -156,8 +137,8 @@ def acquire_token(ask: Callable[[], Mapping[str, Json]], secrets: tuple[str, ...
 class EntraHttp:
     """Adapts our HTTP client to msal, with the same timeouts, closing and proxies."""
 
-    def __init__(self, line: GraphHttpClient) -> None:
-        self._line = line
+    def __init__(self, http: GraphHttpClient) -> None:
+        self._http = http
 
     def post(self, url: str, params: Any = None, data: Any = None, headers: Any = None, **_: Any) -> TokenResponse:
         form = {name: value.decode() if isinstance(value, bytes) else value for name, value in (data or {}).items()}
@@ -169,7 +150,7 @@ class EntraHttp:
     def close(self) -> None: ...
 
     def _ask(self, method: str, url: str, **more: Any) -> TokenResponse:
-        with self._line.request(method, url, **{name: value for name, value in more.items() if value is not None}) as response:
+        with self._http.request(method, url, **{name: value for name, value in more.items() if value is not None}) as response:
             response.read()
             if response.status_code == 429:
                 raise Throttled("Entra asks for a pause", pause_seconds(response.headers, _THROTTLED_SECONDS))

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated, Literal
 from uuid import UUID
 
-import structlog
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import Field, model_validator
@@ -18,11 +17,12 @@ from archiver.http.api.page import Page, RequestBody
 from archiver.http.auth import Context, Exporter
 from archiver.http.context import ApiContext
 from archiver.http.public_text import without_paths_in
+from archiver.logs import get_logger
 from archiver.reading import export_jobs
 from archiver.reading.export_jobs import ExportJob
 
 router = APIRouter(prefix="/exports", tags=["exports"])
-log = structlog.get_logger("api")
+log = get_logger("api")
 
 _PIECE_BYTES = 1 << 20
 _POLL_SECONDS = 60.0

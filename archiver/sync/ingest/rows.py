@@ -8,11 +8,10 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
-import structlog
-
 from archiver.date_range import archivable
 from archiver.db.ids import message_uuid
 from archiver.db.states import DateOrigin
+from archiver.logs import get_logger
 from archiver.mail import limits
 from archiver.mail.canonical import Canonical, canonical_sha256
 from archiver.mail.summary import Summary, summarise
@@ -23,7 +22,7 @@ from archiver.store.content import MemoryContent, Spooled, StoredMessage
 Bytes = MemoryContent | Spooled | StoredMessage
 Mail = tuple[Bytes, bytes, datetime | None]  # the bytes, their SHA-256, and the server's date
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 _NO_DATE = datetime(1970, 1, 1, tzinfo=UTC)
 _HEADER_BYTES = limits.HEADER_BYTES + 4
 _END = re.compile(rb"\n\r?\n")

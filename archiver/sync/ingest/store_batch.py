@@ -13,13 +13,13 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from uuid import UUID
 
-import structlog
 from sqlalchemy import Connection, Engine
 
 from archiver.access import audit
 from archiver.access.principal import Principal
 from archiver.db import sql
 from archiver.errors import ArchiverError, UsageError
+from archiver.logs import get_logger
 from archiver.queue.jobs import IndexEmailBatch
 from archiver.store.archive import Archive
 from archiver.store.backend import Written
@@ -43,7 +43,10 @@ from archiver.sync.ingest.plan import (
 from archiver.sync.ingest.provider_keys import fit_key
 from connectors.base import Batch
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
+_KEYS_PER_QUERY = 1000
+_HEARTBEAT_SECONDS = 15.0
+_PORTION = 200
 
 
 class TakenOver(ArchiverError):
