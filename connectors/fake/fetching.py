@@ -48,23 +48,23 @@ class FakeMailbox:
 
     def _folder(self, folder: FakeFolder, stored: FakeCursor, known: Known) -> Iterator[Batch]:
         rules = rules_digest(self.settings)
-        place = stored if stored.rules == rules else replace(stored, rules=rules, position=0)
-        first_run = place.listed < 0
+        cursor = stored if stored.rules == rules else replace(stored, rules=rules, position=0)
+        first_run = cursor.listed < 0
         absent = frozenset() if first_run else changes.absent(self.trouble)
         arrived = {} if first_run else changes.arrived(self.trouble, self.folders, folder)
         reported = "" if first_run else changes.digest(self.trouble)
-        news = changes.changes(self.trouble, folder) if reported != place.reported else ()
+        news = changes.changes(self.trouble, folder) if reported != cursor.reported else ()
         packer = Packer(self.settings.batch_messages)
-        for start in range(place.position, folder.count(), _KEYS_PER_QUESTION):
+        for start in range(cursor.position, folder.count(), _KEYS_PER_QUESTION):
             end = min(start + _KEYS_PER_QUESTION, folder.count())
-            yield from self._stretch(folder, range(start, end), place, packer, known, absent)
-        if reported != place.reported:
+            yield from self._stretch(folder, range(start, end), cursor, packer, known, absent)
+        if reported != cursor.reported:
             yield from self._strangers(folder, arrived, packer, known)
         keys = (folder.key(position) for position in range(folder.count()))
         listing = FolderListing(folder.name, (*(key for key in keys if key not in absent), *arrived))
-        place = replace(place, position=folder.count(), reported=reported, listed=len(listing.provider_keys))
-        if place != stored or not packer.empty or self.settings.list_always:
-            yield packer.take(self._state(folder, place), listing, news)
+        cursor = replace(cursor, position=folder.count(), reported=reported, listed=len(listing.provider_keys))
+        if cursor != stored or not packer.empty or self.settings.list_always:
+            yield packer.take(self._state(folder, cursor), listing, news)
 
     def _strangers(
         self, folder: FakeFolder, arrived: Mapping[str, FoundFakeMessage], packer: Packer, known: Known
@@ -81,7 +81,7 @@ class FakeMailbox:
                 packer.put(replace(got, provider_key=new_key, folder=folder.name))
 
     def _stretch(
-        self, folder: FakeFolder, positions: range, place: FakeCursor, packer: Packer, known: Known, absent: Collection[str]
+        self, folder: FakeFolder, positions: range, cursor: FakeCursor, packer: Packer, known: Known, absent: Collection[str]
     ) -> Iterator[Batch]:
         """Fetches a range of positions. A single lookup finds those that are already archived."""
         unwanted = folder_rule(self.settings, folder.name, folder.role)
@@ -96,12 +96,12 @@ class FakeMailbox:
             elif key not in self.trouble.gap:
                 got = self._download(folder, position)
                 if not packer.room_for(got):
-                    yield packer.take(self._state(folder, replace(place, position=position)))
+                    yield packer.take(self._state(folder, replace(cursor, position=position)))
                 packer.put(got)
             if packer.full:
-                yield packer.take(self._state(folder, replace(place, position=position + 1)))
+                yield packer.take(self._state(folder, replace(cursor, position=position + 1)))
         if len(held) == _KEYS_PER_QUESTION:
-            yield packer.take(self._state(folder, replace(place, position=positions.stop)))
+            yield packer.take(self._state(folder, replace(cursor, position=positions.stop)))
 
     def _download(self, folder: FakeFolder, position: int, again: bool = False) -> Got:
         key = folder.key(position)
@@ -126,5 +126,5 @@ class FakeMailbox:
             return FailedMessage(key, "no longer at the source")
         return replace(self._download(found.folder, found.position, again=True), provider_key=key)
 
-    def _state(self, folder: FakeFolder, place: FakeCursor) -> dict[str, Json]:
-        return {state_key(self.address, folder.name): place.as_json()}
+    def _state(self, folder: FakeFolder, cursor: FakeCursor) -> dict[str, Json]:
+        return {state_key(self.address, folder.name): cursor.as_json()}

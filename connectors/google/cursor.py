@@ -36,11 +36,11 @@ def state_key(address: str) -> str:
     return f"google:{address.lower()}"
 
 
-def as_state(address: str, place: GoogleCursor, page: ListingPage | None) -> dict[str, Json]:
+def as_state(address: str, cursor: GoogleCursor, page: ListingPage | None) -> dict[str, Json]:
     goes_on = {"part": page.part, "next": page.next, "todo": list(page.todo)} if page else None
     return {
-        state_key(address): {"history": place.history, "rules": place.rules},
-        LABELS_KEY: dict(place.labels) if place.labels is not None else None,
+        state_key(address): {"history": cursor.history, "rules": cursor.rules},
+        LABELS_KEY: dict(cursor.labels) if cursor.labels is not None else None,
         PAGE_KEY: goes_on,
     }
 

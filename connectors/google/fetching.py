@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import calendar
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -10,10 +9,8 @@ from typing import Any
 from connectors.base import (
     BATCH_MESSAGES,
     Batch,
-    ChangeKind,
     CopyChange,
     FailedMessage,
-    FolderListing,
     Json,
     Known,
     RawMessage,
@@ -28,69 +25,15 @@ from connectors.google.changes import News, fold
 from connectors.google.cursor import GoogleCursor, ListingPage, as_state, read_cursor, read_page
 from connectors.google.downloads import GoogleDownloads, Outcome
 from connectors.google.labels import FOLDER
+from connectors.google.plan import KEYS_AT_MOST, ListingKeys, ListingPart, label_parts, mailbox_parts, plan_news, plan_page
 from connectors.google.raw import Downloaded
 from connectors.google.settings import GoogleSettings
-from connectors.selection import matches, rules_digest
+from connectors.selection import rules_digest
 
 _ME = "/gmail/v1/users/me"
 _PAGE = 500
 _PROFILE_UNITS, _LABELS_UNITS, _LIST_UNITS, _HISTORY_UNITS = 1, 1, 5, 2
-_KEYS_AT_MOST = 200_000
-_UNTOLD_AT_MOST = 5000
 _HISTORY_TYPES = ("messageAdded", "messageDeleted", "labelAdded", "labelRemoved")
-
-
-@dataclass(frozen=True, slots=True)
-class ListingPart:
-    """A part of a listing: one query."""
-
-    name: str
-    parameters: Mapping[str, Any]
-    rule: str | None = None
-    """The rule that excludes what is listed here."""
-    unless_known: bool = False
-    """… unless another part has listed it."""
-    overlaps: bool = False
-    """May list what other parts have listed."""
-    pages: int | None = None
-
-
-@dataclass(slots=True)
-class _Listing:
-    """The keys of a listing, reported with the batches that are stored anyway."""
-
-    is_continued: bool
-    """The listing began in an earlier run."""
-    _untold: list[str] = field(default_factory=list)
-    _all: dict[str, None] | None = field(default_factory=dict)
-    """All keys, while they fit into memory."""
-
-    def __post_init__(self) -> None:
-        if self.is_continued:
-            self._all = None
-
-    def add(self, ids: Sequence[str]) -> None:
-        self._untold += ids
-        if self._all is not None:
-            self._all.update(dict.fromkeys(ids))
-            self._all = self._all if len(self._all) <= _KEYS_AT_MOST else None
-
-    def has(self, key: str) -> bool:
-        return self._all is not None and key in self._all
-
-    @property
-    def is_long(self) -> bool:
-        return len(self._untold) >= _UNTOLD_AT_MOST
-
-    def piece(self, *, is_last: bool = False) -> FolderListing | None:
-        """The keys not reported yet. A listing seen in a single run is whole, and also shows what is gone."""
-        if is_last and self._all is not None:
-            return FolderListing(FOLDER, tuple(self._all))
-        if not self._untold:
-            return None
-        found = FolderListing(FOLDER, tuple(self._untold), self.is_continued, is_whole=False)
-        self._untold, self.is_continued = [], True
-        return found
 
 
 @dataclass(slots=True)
@@ -105,16 +48,16 @@ class GoogleMailboxFetch:
 
     def batches(self, state: Mapping[str, Json], known: Known) -> Iterator[Batch]:
         """Yields what was fetched before an error, then raises the error."""
-        place, rules = read_cursor(state, self.address), rules_digest(self.settings)
+        cursor, rules = read_cursor(state, self.address), rules_digest(self.settings)
         page = read_page(state)
-        self._names = place.labels
+        self._names = cursor.labels
         try:
-            if place.rules != rules or not place.history:
+            if cursor.rules != rules or not cursor.history:
                 yield from self._list(GoogleCursor(rules=rules), None, known)
             elif page is not None:
-                yield from self._list(place, page, known)
+                yield from self._list(cursor, page, known)
             else:
-                yield from self._follow_history(place, known)
+                yield from self._follow_history(cursor, known)
         except GoogleRefused as refused:
             raise self._translate_refusal(refused) from refused
 
@@ -130,16 +73,16 @@ class GoogleMailboxFetch:
 
     # --- the first time
 
-    def _list(self, place: GoogleCursor, page: ListingPage | None, known: Known) -> Iterator[Batch]:
+    def _list(self, cursor: GoogleCursor, page: ListingPage | None, known: Known) -> Iterator[Batch]:
         parts = self._parts()
-        listing = _Listing(is_continued=page is not None)
+        listing = ListingKeys(is_continued=page is not None)
         if page is None:
             profile = self.api.get(f"{_ME}/profile", {}, _PROFILE_UNITS)
             self.api.context.progress(0, _number(profile.get("messagesTotal")))
             self._names = self._ask_names()
-            place = replace(place, history=str(profile.get("historyId", "")), labels=self._names)
+            cursor = replace(cursor, history=str(profile.get("historyId", "")), labels=self._names)
             page = ListingPage(parts[0].name, "")
-            if not place.history.isdigit():
+            if not cursor.history.isdigit():
                 raise Unavailable("Gmail did not return a historyId")
         numbers = {part.name: number for number, part in enumerate(parts)}
         if page.part not in numbers:
@@ -147,11 +90,11 @@ class GoogleMailboxFetch:
         for part in parts[numbers[page.part] :]:
             page = page if page.part == part.name else ListingPage(part.name, "")
             if part.overlaps and not self._packer.empty:  # what the other parts have listed has to be known
-                yield self._packer.take(self._state(place, page), listing.piece())
+                yield self._packer.take(self._state(cursor, page), listing.piece())
             read = 0
             while True:
                 for batch, left in self._download(page.todo, self.settings):
-                    state = self._state(place, replace(page, todo=tuple(left)))
+                    state = self._state(cursor, replace(page, todo=tuple(left)))
                     piece = listing.piece()
                     yield replace(batch, state=state, listings=(piece,) if piece else ())
                 page = replace(page, todo=())
@@ -164,45 +107,18 @@ class GoogleMailboxFetch:
                     following = self._plan(part, ids, token, known)
                 except Throttled:
                     if not self._packer.empty:  # stored, or repeated pauses would prevent any progress
-                        yield self._packer.take(self._state(place, page), listing.piece())
+                        yield self._packer.take(self._state(cursor, page), listing.piece())
                     raise
                 page, read = following, read + 1
                 listing.add(ids)
                 if self._packer.full or listing.is_long:
-                    yield self._packer.take(self._state(place, page), listing.piece())
-        yield self._packer.take(self._state(place, None), listing.piece(is_last=True))
+                    yield self._packer.take(self._state(cursor, page), listing.piece())
+        yield self._packer.take(self._state(cursor, None), listing.piece(is_last=True))
 
     def _parts(self) -> list[ListingPart]:
-        """Together they cover the whole mailbox. Search (`q`) sometimes lags by seconds, so the newest page is also listed
-        without it."""
-        settings = self.settings
-        if settings.folders_in:
-            return self._label_parts()
-        parts = [ListingPart("all", {})]
-        if settings.date_from is not None:
-            border = calendar.timegm(settings.date_from.timetuple())
-            parts = [
-                ListingPart("all", {"q": f"after:{border - 1}"}),
-                ListingPart("newest", {}, overlaps=True, pages=1),
-                ListingPart(
-                    "old", {"q": f"before:{border}"}, f"date_from: {settings.date_from}", unless_known=True, overlaps=True
-                ),
-            ]
-        for name, wanted in (("SPAM", settings.include_spam), ("TRASH", settings.include_trash)):
-            rule = None if wanted else f"include_{name.lower()}: no"
-            parts.append(ListingPart(name, {"labelIds": name, "includeSpamTrash": "true"}, rule))
-        return parts
-
-    def _label_parts(self) -> list[ListingPart]:
-        names = self._known_names()
-        wanted = [
-            one
-            for one in (*labels.SYSTEM_NAMES, *names)
-            if any(matches(pattern, labels.label_names([one], names)[0]) for pattern in self.settings.folders_in)
-        ]
-        parts = [ListingPart(one, {"labelIds": one, "includeSpamTrash": "true"}, overlaps=True) for one in wanted]
-        rule = f"folders_in: {', '.join(self.settings.folders_in)}"
-        return [*parts, ListingPart("rest", {"includeSpamTrash": "true"}, rule, unless_known=True, overlaps=True)]
+        if self.settings.folders_in:
+            return label_parts(self.settings, self._known_names())
+        return mailbox_parts(self.settings)
 
     def _page(self, part: ListingPart, token: str) -> tuple[list[str], str | None]:
         parameters = {**part.parameters, "maxResults": _PAGE, "fields": "messages/id,nextPageToken"}
@@ -219,18 +135,12 @@ class GoogleMailboxFetch:
 
     def _plan(self, part: ListingPart, ids: Sequence[str], token: str | None, known: Known) -> ListingPage:
         """One lookup for the whole page; nothing that is already archived or excluded is downloaded."""
-        held = known(ids) if ids and (part.rule is None or part.unless_known) else set()
+        held = known(ids) if ids and part.needs_lookup else set()
         drafts = self._draft_ids() if ids and part.name in ("all", "newest") else frozenset()
-        todo = []
-        for key in ids:
-            rule = part.rule or ("include_drafts: no" if key in drafts else None)
-            if key in held:
-                continue
-            if rule:
-                self._packer.skip(Skipped(key, rule, FOLDER))
-            else:
-                todo.append(key)
-        return ListingPage(part.name, token, tuple(todo))
+        plan = plan_page(part, ids, held, drafts)
+        for skipped in plan.skipped:
+            self._packer.skip(skipped)
+        return ListingPage(part.name, token, plan.todo)
 
     def _draft_ids(self) -> frozenset[str]:
         """So that drafts need not be downloaded to be excluded."""
@@ -239,7 +149,7 @@ class GoogleMailboxFetch:
         if self._drafts is None:
             found: list[str] = []
             token: str | None = ""
-            while token is not None and len(found) < _KEYS_AT_MOST:
+            while token is not None and len(found) < KEYS_AT_MOST:
                 ids, token = self._page(ListingPart("drafts", {"labelIds": "DRAFT"}), token)
                 found += ids
             self._drafts = frozenset(found)
@@ -247,49 +157,41 @@ class GoogleMailboxFetch:
 
     # --- afterwards
 
-    def _follow_history(self, place: GoogleCursor, known: Known) -> Iterator[Batch]:
+    def _follow_history(self, cursor: GoogleCursor, known: Known) -> Iterator[Batch]:
         goes_on = True
         while goes_on:
             try:
-                answer = self._history(place.history)
+                answer = self._history(cursor.history)
             except GoogleRefused as refused:
                 if refused.refusal.status != 404:
                     raise
-                yield from self._list(GoogleCursor(rules=place.rules), None, known)  # the history has expired: list all ids
+                yield from self._list(GoogleCursor(rules=cursor.rules), None, known)  # the history has expired: list all ids
                 return
             records = answer.get("history") or []
             goes_on = bool(answer.get("nextPageToken") and records)
             reached = str(records[-1].get("id", "")) if goes_on else str(answer.get("historyId", ""))
-            after = replace(place, history=reached if reached.isdigit() else place.history)
+            after = replace(cursor, history=reached if reached.isdigit() else cursor.history)
             changes, todo = self._news(fold(records), known)
             for batch, _ in self._download(todo, self.settings):
                 yield batch
-            if changes or after != place or self._names != place.labels or not self._packer.empty:
+            if changes or after != cursor or self._names != cursor.labels or not self._packer.empty:
                 yield self._packer.take(self._state(after, None), None, tuple(changes))
-            place = replace(after, labels=self._names)
+            cursor = replace(after, labels=self._names)
 
     def _history(self, start: str) -> dict[str, Any]:
         parameters = {"startHistoryId": start, "maxResults": _PAGE, "historyTypes": _HISTORY_TYPES}
         return self.api.get(f"{_ME}/history", parameters, _HISTORY_UNITS)
 
     def _news(self, news: News, known: Known) -> tuple[list[CopyChange], list[str]]:
-        """The changes to archived messages, and the new messages to fetch."""
-        changes = [CopyChange(ChangeKind.GONE, key) for key in news.gone]
-        todo = []
+        """The changes to archived messages, and the new messages to fetch. Labels that the history omits are requested."""
         held = known(news.seen) if news.seen else set()
-        for key, ids in news.seen.items():
-            if key in held:
-                ids = self._labels_of(key) if ids is None else ids
-                if ids is not None:
-                    named = labels.label_names(ids, self._known_names(ids))
-                    changes.append(CopyChange(ChangeKind.RELABELLED, key, flags=labels.flags(ids), labels=named))
-                continue
-            rule = labels.labels_rule(self.settings, ids, self._known_names(ids)) if ids is not None else None
-            if rule:
-                self._packer.skip(Skipped(key, rule, FOLDER))
-            else:
-                todo.append(key)
-        return changes, todo
+        omitted = {key: self._labels_of(key) for key in news.seen if key in held and news.seen[key] is None}
+        named = [one for ids in (*news.seen.values(), *omitted.values()) for one in ids or ()]
+        names = self._known_names(named) if named else self._names or {}
+        plan = plan_news(news, held, omitted, names, self.settings)
+        for skipped in plan.skipped:
+            self._packer.skip(skipped)
+        return list(plan.changes), list(plan.todo)
 
     def _labels_of(self, key: str) -> tuple[str, ...] | None:
         try:
@@ -300,8 +202,8 @@ class GoogleMailboxFetch:
 
     # --- both
 
-    def _state(self, place: GoogleCursor, page: ListingPage | None) -> dict[str, Json]:
-        return as_state(self.address, replace(place, labels=self._names), page)
+    def _state(self, cursor: GoogleCursor, page: ListingPage | None) -> dict[str, Json]:
+        return as_state(self.address, replace(cursor, labels=self._names), page)
 
     def _download(self, ids: Sequence[str], wanted: GoogleSettings | None) -> Iterator[tuple[Batch, list[str]]]:
         """Yields full batches with the remaining ids; the rest stays in the packer. Before an error is raised, a last batch

@@ -13,12 +13,13 @@ from connectors.imap.bodies import Again, Bodies, Got
 from connectors.imap.cursor import ImapCursor, folder_of, read_cursor, state_key
 from connectors.imap.errors import Broken, CommandRefused, Dropped, FolderClosed, FolderGone, throttling
 from connectors.imap.folders import ImapFolder, Status
-from connectors.imap.keys import DOVECOT, GMAIL, Keys, id_key, kind_of_ids, uid_key
+from connectors.imap.keys import GMAIL, Keys, id_key, uid_key
 from connectors.imap.message import MessageFetcher, Meta
+from connectors.imap.plan import finish_cursor, needs_listing, once_each, start_cursor, wanted_folders
 from connectors.imap.session import ImapSession
 from connectors.imap.settings import ImapSettings
 from connectors.imap.uids import Uids
-from connectors.selection import FolderRole, date_rule, folder_rule, rules_digest
+from connectors.selection import date_rule, folder_rule, rules_digest
 
 _WINDOW = 1000
 _ID_WINDOW = 5000
@@ -40,7 +41,7 @@ class ImapMailboxFetch:
     context: Context
     known: Known
     day: int = field(default_factory=lambda: int(time.time() // 86400))
-    _places: dict[str, ImapCursor] = field(default_factory=dict)
+    _cursors: dict[str, ImapCursor] = field(default_factory=dict)
     _suspects: dict[tuple[str, int], dict[int, int]] = field(default_factory=dict)
 
     def batches(self, state: Mapping[str, Json]) -> Iterator[Batch]:
@@ -49,7 +50,7 @@ class ImapMailboxFetch:
         self.context.progress(0, sum(folder.status.messages for folder in chosen if folder.status))
         closed = []
         for folder in chosen:
-            self._places[folder.name] = read_cursor(state, self.address, folder.name)
+            self._cursors[folder.name] = read_cursor(state, self.address, folder.name)
             try:
                 yield from self._folder(folder)
             except FolderClosed as reason:
@@ -84,31 +85,16 @@ class ImapMailboxFetch:
                 reason = f"{folder.name}: {refused}"
                 raise throttling(refused.code, refused.text) or FolderClosed(reason) from refused
 
-    def place(self, folder: ImapFolder) -> ImapCursor:
-        return self._places[folder.name]
+    def cursor(self, folder: ImapFolder) -> ImapCursor:
+        return self._cursors[folder.name]
 
-    def moved(self, folder: ImapFolder, place: ImapCursor) -> dict[str, Json]:
+    def moved(self, folder: ImapFolder, cursor: ImapCursor) -> dict[str, Json]:
         """The state that is true once its batch is stored; also remembered here."""
-        self._places[folder.name] = place
-        return {state_key(self.address, folder.name): place.as_json()}
+        self._cursors[folder.name] = cursor
+        return {state_key(self.address, folder.name): cursor.as_json()}
 
     def suspects(self, folder: ImapFolder, validity: int) -> dict[int, int]:
         return self._suspects.setdefault((folder.name, validity), {})
-
-
-def wanted_folders(listed: Sequence[ImapFolder], capabilities: frozenset[str], settings: ImapSettings) -> list[ImapFolder]:
-    """Gmail shows a message in each of its labels, so there only All Mail is read, which has everything but spam and trash."""
-    everything = next((folder for folder in listed if "\\all" in folder.attributes), None)
-    if "X-GM-EXT-1" not in capabilities or not settings.gmail_labels or everything is None:
-        return list(listed)
-    return [everything, *(folder for folder in listed if folder.role in (FolderRole.SPAM, FolderRole.TRASH))]
-
-
-def chosen_ids(place: ImapCursor, capabilities: frozenset[str], server_name: str) -> str:
-    """What the keys of a folder are built from. It changes only if necessary, because other keys mean other messages."""
-    best = kind_of_ids(capabilities, server_name)
-    kept = place.ids in ("", best) or (place.ids == DOVECOT and "dovecot" in server_name.lower())
-    return place.ids if place.validity and kept else best
 
 
 class FolderFetch:
@@ -127,67 +113,55 @@ class FolderFetch:
         self._gone_endings: set[str] = set()
 
     def batches(self) -> Iterator[Batch]:
-        rules, place = rules_digest(self._settings), self._mailbox.place(self._folder)
-        if place.is_unchanged(self._folder.status, rules, self._mailbox.day):
+        rules, cursor = rules_digest(self._settings), self._mailbox.cursor(self._folder)
+        if cursor.is_unchanged(self._folder.status, rules, self._mailbox.day):
             return
         opened = self._session.examine(self._folder)
-        if (place.validity, place.rules) != (opened.uid_validity, rules):
-            same = place if place.validity == opened.uid_validity else ImapCursor()
-            wire = self._session.wire
-            ids = chosen_ids(same, wire.capabilities, wire.server_name)
-            place = ImapCursor(validity=opened.uid_validity, rules=rules, ids=ids)
-        self._asker = MessageFetcher(self._folder.name, opened.uid_validity, "" if self._unwanted else place.ids)
+        wire = self._session.wire
+        cursor = start_cursor(cursor, opened, rules, wire.capabilities, wire.server_name)
+        self._asker = MessageFetcher(self._folder.name, opened.uid_validity, "" if self._unwanted else cursor.ids)
         suspects = self._mailbox.suspects(self._folder, opened.uid_validity)
         self._bodies = Bodies(self._session, self._mailbox.context, suspects)
         try:
-            yield from self._inspect(place, opened)
+            yield from self._inspect(cursor, opened)
         except (Again, Dropped):
             if not self._packer.empty:  # what arrived before the error is not fetched again
                 yield self._take()
             raise
 
-    def _inspect(self, place: ImapCursor, opened: Status) -> Iterator[Batch]:
-        first = place.count < 0
-        new = Uids() if first else self._session.search(b"UID %d:*" % (place.uid + 1)).after(place.uid)
+    def _inspect(self, cursor: ImapCursor, opened: Status) -> Iterator[Batch]:
+        first = cursor.count < 0
+        new = Uids() if first else self._session.search(b"UID %d:*" % (cursor.uid + 1)).after(cursor.uid)
         listed = None
-        if first or place.day != self._mailbox.day or opened.messages != place.count + len(new):
+        if needs_listing(cursor, opened, len(new), self._mailbox.day):
             listed = self._session.search(b"ALL")
             if opened.messages and not listed:
                 raise Broken(f"{self._folder.name} has {opened.messages} messages, but the server lists none of them")
-            new = listed.after(place.uid)
+            new = listed.after(cursor.uid)
         if not first and not self._unwanted:
-            yield from self._changes(place, opened)
+            yield from self._changes(cursor, opened)
             if listed is not None:
-                yield from self._walk(listed.up_to(place.uid))
-        self._at = place
+                yield from self._walk(listed.up_to(cursor.uid))
+        self._at = cursor
         yield from self._walk(new)
-        last = new.ranges[-1][1] if new else place.uid
-        done = ImapCursor(
-            opened.uid_validity,
-            last,
-            self._at.count,
-            opened.uid_next or 0,
-            opened.modseq or 0,
-            place.rules,
-            place.ids,
-            place.day,
-        )
+        last = new.ranges[-1][1] if new else cursor.uid
+        done = finish_cursor(cursor, opened, last, self._at.count)
         listing = None
         if listed is not None:
             done = replace(done, count=len(listed) - len(self._vanished), day=self._mailbox.day)
-            listing = FolderListing(self._folder.name, self._keys(listed, place.uid if first else 0))
-        if done != self._mailbox.place(self._folder) or not self._packer.empty:
+            listing = FolderListing(self._folder.name, self._keys(listed, cursor.uid if first else 0))
+        if done != self._mailbox.cursor(self._folder) or not self._packer.empty:
             self._at = done
             yield self._take(listing)
 
-    def _changes(self, place: ImapCursor, opened: Status) -> Iterator[Batch]:
+    def _changes(self, cursor: ImapCursor, opened: Status) -> Iterator[Batch]:
         """Changed flags and labels of messages seen before, if the server tracks them (CONDSTORE)."""
-        if not place.modseq or not opened.modseq or opened.modseq <= place.modseq or not place.uid:
+        if not cursor.modseq or not opened.modseq or opened.modseq <= cursor.modseq or not cursor.uid:
             return
         changes = []
         try:
-            for meta in self._asker.changed(self._session.wire, place.uid, place.modseq):
-                labels = meta.labels if place.ids == GMAIL else None
+            for meta in self._asker.changed(self._session.wire, cursor.uid, cursor.modseq):
+                labels = meta.labels if cursor.ids == GMAIL else None
                 changes.append(CopyChange(ChangeKind.RELABELLED, meta.key, flags=meta.flags, labels=labels))
                 if len(changes) >= _CHANGES:
                     yield Batch(changes=tuple(changes))
@@ -282,8 +256,7 @@ class FolderFetch:
             self._endings.extend(meta.key[len(self._prefix) :] for meta in metas)
             known = self._mailbox.known([meta.key for meta in metas])
         there |= {meta.uid for meta in metas}
-        once = {meta.key: meta for meta in reversed(metas) if meta.key not in known}  # one key is one message
-        return {meta.uid: meta for meta in sorted(once.values(), key=lambda meta: meta.uid)}, there
+        return once_each(metas, known), there
 
     def _keys(self, listed: Uids, walked_from: int) -> Keys:
         """The keys of all messages in the folder."""

@@ -9,10 +9,10 @@ from connectors.base import BATCH_MESSAGES, Batch, Context, FailedMessage
 from connectors.batching import Packer
 from connectors.imap.bodies import Again, Bodies, Got
 from connectors.imap.errors import CommandRefused, Dropped, FolderClosed, FolderGone, throttling
-from connectors.imap.fetching import wanted_folders
 from connectors.imap.folders import ImapFolder
 from connectors.imap.keys import Wanted, folder_part, kind_of_ids, parse_key
 from connectors.imap.message import MessageFetcher
+from connectors.imap.plan import wanted_folders
 from connectors.imap.session import ImapSession
 from connectors.imap.settings import ImapSettings
 from connectors.imap.wire import quoted

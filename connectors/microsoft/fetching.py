@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate
 
-from connectors.base import BATCH_MESSAGES, Batch, ChangeKind, Context, CopyChange, FolderListing, Json, Known, Skipped
-from connectors.batching import Packer
+from connectors.base import BATCH_MESSAGES, Batch, ChangeKind, Context, CopyChange, FolderListing, Json, Known
+from connectors.batching import Got, Packer
 from connectors.errors import ConnectorError, StateLost, Unavailable
 from connectors.microsoft.cursor import MicrosoftCursor, cursor_key, read_cursor
-from connectors.microsoft.downloads import GraphDownloads
+from connectors.microsoft.downloads import DownloadRun, GraphDownloads
 from connectors.microsoft.folders import MAIL, GraphFolder, Tree, read_tree, update
 from connectors.microsoft.graph import BATCH_REQUESTS, Graph, GraphRefused, Sub, segment
-from connectors.microsoft.metadata import FIELDS, IMMUTABLE, PREFER, MessageMetadata, change_of, read_entries
+from connectors.microsoft.metadata import FIELDS, IMMUTABLE, PREFER, MessageMetadata, read_entries
+from connectors.microsoft.plan import PagePlan, first_few, next_cursor, page_listing, plan_page, resume_at
 from connectors.microsoft.settings import GraphSettings
-from connectors.selection import date_rule, folder_rule, rules_digest
+from connectors.selection import rules_digest
 
-_FEW_MESSAGES = 50
 _IDS_PER_PAGE = 1000
 _LISTED_AT_MOST = 250_000
 """Limit of a folder's keys in memory. In a longer one, messages that disappeared while the state was lost go unnoticed."""
@@ -51,7 +50,7 @@ class GraphMailboxFetch:
         unfinished folders come first, because a throttled job starts here again and again."""
         before = read_tree(state, self.address, self.settings.include_hidden)
         folders = before.folders() if before.link else []
-        first = _few(self._unfinished(folders, state)) or folders[: BATCH_REQUESTS - 1]
+        first = first_few(self._unfinished(folders, state)) or folders[: BATCH_REQUESTS - 1]
         links = [before.link, *(self._link(folder, state) for folder in first)] if first else []
         answers = self.graph.batch(links, MAIL, PREFER) if links else []
         heard = {folder.id: answer for folder, answer in zip(first, answers[1:], strict=True)}
@@ -65,18 +64,18 @@ class GraphMailboxFetch:
         settled = [folder for folder in folders if folder not in unfinished]
         if unfinished:
             self.context.progress(0, sum(folder.total for folder in folders))
-        while stretch := _few(unfinished) or settled[:BATCH_REQUESTS]:
-            heard.update(self._ask([folder for folder in stretch if folder.id not in heard], state))
-            for folder in stretch:
-                yield from self._folder(folder, self._place(state, folder.id), known, heard.pop(folder.id, None))
+        while some := first_few(unfinished) or settled[:BATCH_REQUESTS]:
+            heard.update(self._ask([folder for folder in some if folder.id not in heard], state))
+            for folder in some:
+                yield from self._folder(folder, self._cursor(state, folder.id), known, heard.pop(folder.id, None))
             if unfinished:
-                del unfinished[: len(stretch)]
+                del unfinished[: len(some)]
             else:
-                del settled[: len(stretch)]
+                del settled[: len(some)]
 
     def _unfinished(self, folders: Sequence[GraphFolder], state: Mapping[str, Json]) -> list[GraphFolder]:
         """Empty folders first: they are stored with the next batch."""
-        found = [folder for folder in folders if self._place(state, folder.id).is_full]
+        found = [folder for folder in folders if self._cursor(state, folder.id).is_full]
         return sorted(found, key=lambda folder: folder.total > 0)
 
     def _ask(self, folders: Sequence[GraphFolder], state: Mapping[str, Json]) -> dict[str, Sub]:
@@ -86,92 +85,85 @@ class GraphMailboxFetch:
         answers = self.graph.batch([self._link(folder, state) for folder in folders], MAIL, PREFER)
         return {folder.id: answer for folder, answer in zip(folders, answers, strict=True)}
 
-    def _folder(self, folder: GraphFolder, place: MicrosoftCursor, known: Known, heard: Sub | None) -> Iterator[Batch]:
-        if place.path and place.path != folder.path:
-            yield from self._record_rename(folder, place, known)
-            place = replace(place, path=folder.path)
+    def _folder(self, folder: GraphFolder, cursor: MicrosoftCursor, known: Known, heard: Sub | None) -> Iterator[Batch]:
+        if cursor.path and cursor.path != folder.path:
+            yield from self._record_rename(folder, cursor, known)
+            cursor = replace(cursor, path=folder.path)
         page = heard.body if heard and heard.status == 200 else None
         restarted = False
         while True:
             try:
-                page = page or self.graph.get(place.link or self._start(folder), MAIL, prefer=PREFER)
+                page = page or self.graph.get(cursor.link or self._start(folder), MAIL, prefer=PREFER)
             except GraphRefused as refused:
                 if refused.status == 404:
                     return  # the folder was deleted in the meantime: the next update of the tree reports it
                 if not refused.state_is_lost:
                     raise Unavailable(f"the folder {folder.path} can't be read: {refused}") from refused
-                if restarted or not place.link:
+                if restarted or not cursor.link:
                     raise StateLost(f"the folder {folder.path} can't be read from the start") from refused
-                place, restarted = MicrosoftCursor(rules=place.rules, path=place.path, is_again=True), True
+                cursor, restarted = MicrosoftCursor(rules=cursor.rules, path=cursor.path, is_again=True), True
                 continue
-            following = _next_cursor(place, page, folder)
-            if place.is_again and place.link and not following.is_full:
+            following = next_cursor(cursor, page, folder)
+            if cursor.is_again and cursor.link and not following.is_full:
                 whole = self._whole(folder)
                 yield Batch(listings=(whole,) if whole else (), state=self._take_state({}))
-            yield from self._page(folder, place, read_entries(page), following, known)
+            yield from self._page(folder, cursor, read_entries(page), following, known)
             if not following.is_full and "@odata.deltaLink" in page:
                 return
-            place, page = following, None
+            cursor, page = following, None
 
     def _page(
         self,
         folder: GraphFolder,
-        place: MicrosoftCursor,
+        cursor: MicrosoftCursor,
         entries: list[MessageMetadata],
         following: MicrosoftCursor,
         known: Known,
     ) -> Iterator[Batch]:
         """One page of a folder, from the cursor on."""
-        start = _resume_at(entries, place)
-        held = known([entry.key for entry in entries[start:]]) if entries[start:] else set()
-        changes = tuple(self._changes(folder, entries[start:], held))
-        skipped, wanted = self._sort(folder, place, entries[start:], held)
-        run = self.downloads.run(self.base, [(entry, folder.path) for entry in wanted.values()])
-        packer = Packer(BATCH_MESSAGES)
-        for number, entry in enumerate(entries[start:], start):
-            here = replace(place, done=number, last=entries[number - 1].key if number else "")
-            if entry.key in skipped:
-                packer.skip(skipped[entry.key])
-            elif entry.key in wanted:
-                found = None
-                try:
-                    while (found := run.take()) is None:
-                        if packer.full or (self.context.should_stop() and not packer.empty):
-                            yield self._batch(packer, folder, here, changes)
-                            changes = ()
-                        elif self.context.should_stop():
-                            raise Unavailable("the worker is stopping")
-                except ConnectorError:
-                    for beside in run.rest():
-                        if not packer.room_for(beside):
-                            yield self._batch(packer, folder, here, changes)
-                            changes = ()
-                        packer.put(beside)
-                    if not packer.empty:
-                        yield self._batch(packer, folder, here, changes)
-                    raise
-                if not packer.room_for(found):
-                    yield self._batch(packer, folder, here, changes)
-                    changes = ()
-                packer.put(found)
-            if packer.full and number + 1 < len(entries):
-                yield self._batch(packer, folder, replace(place, done=number + 1, last=entry.key), changes)
-                changes = ()
-        listing = _listing(folder, place, entries, following)
-        state = {cursor_key(self.address, folder.id): following.as_json()}
-        if packer.empty and not changes and listing is None:
-            if following != place:
-                self._pending.update(state)
+        left = entries[resume_at(entries, cursor) :]
+        held = known([entry.key for entry in left]) if left else set()
+        plan = plan_page(folder, cursor, left, held, self.settings)
+        page = _PageBatches(self, folder, tuple(self._changes(folder, plan)))
+        run = self.downloads.run(self.base, [(entry, folder.path) for entry in plan.wanted.values()])
+        for number, entry in enumerate(left, len(entries) - len(left)):
+            before = replace(cursor, done=number, last=entries[number - 1].key if number else "")
+            if entry.key in plan.skipped:
+                page.packer.skip(plan.skipped[entry.key])
+            elif entry.key in plan.wanted:
+                got = yield from self._next_download(run, page, before)
+                yield from page.put(got, before)
+            if page.packer.full and number + 1 < len(entries):
+                yield page.take(replace(cursor, done=number + 1, last=entry.key))
+        listing = page_listing(folder, cursor, entries, following)
+        if page.is_empty and listing is None:
+            if following != cursor:
+                self._pending[cursor_key(self.address, folder.id)] = following.as_json()
             return
-        self._report_progress(packer)
-        yield packer.take(self._take_state(state), listing, changes)
+        yield page.take(following, listing)
 
-    def _changes(self, folder: GraphFolder, entries: Sequence[MessageMetadata], held: set[str]) -> Iterator[CopyChange]:
-        """Changes to archived copies."""
-        yield from (change_of(entry, folder.path) for entry in entries if entry.key in held and not entry.is_removed)
-        left = [entry.key for entry in entries if entry.is_removed and entry.key in held]
-        for start in range(0, len(left), BATCH_REQUESTS):
-            keys = left[start : start + BATCH_REQUESTS]
+    def _next_download(self, run: DownloadRun, page: _PageBatches, before: MicrosoftCursor) -> Generator[Batch, None, Got]:
+        """Yields what is complete while it waits. On an error, it first yields what was downloaded after the failed message:
+        those are archived, and the cursor stays before them."""
+        try:
+            while (found := run.take()) is None:
+                if page.packer.full or (self.context.should_stop() and not page.packer.empty):
+                    yield page.take(before)
+                elif self.context.should_stop():
+                    raise Unavailable("the worker is stopping")
+        except ConnectorError:
+            for got in run.rest():
+                yield from page.put(got, before)
+            if not page.packer.empty:
+                yield page.take(before)
+            raise
+        return found
+
+    def _changes(self, folder: GraphFolder, plan: PagePlan) -> Iterator[CopyChange]:
+        """Changes to archived copies. Graph only says that a message left the folder, so its new folder is requested."""
+        yield from plan.changes
+        for start in range(0, len(plan.left_folder), BATCH_REQUESTS):
+            keys = plan.left_folder[start : start + BATCH_REQUESTS]
             paths = [f"{self.base}/messages/{segment(key)}?$select=parentFolderId" for key in keys]
             for key, path, answer in zip(keys, paths, self.graph.batch(paths, MAIL, IMMUTABLE), strict=True):
                 now = self._tree.path(self._whereabouts(path, answer))
@@ -189,22 +181,6 @@ class GraphMailboxFetch:
                 return ""
             raise Unavailable(f"a message that was moved can't be found: {refused}") from refused
         return str(body.get("parentFolderId") or "")
-
-    def _sort(
-        self, folder: GraphFolder, place: MicrosoftCursor, entries: Sequence[MessageMetadata], held: set[str]
-    ) -> tuple[dict[str, Skipped], dict[str, MessageMetadata]]:
-        """The messages that a rule excludes, and those to download. A changed draft has new bytes."""
-        unwanted = folder_rule(self.settings, folder.path, folder.role)
-        skipped, wanted = {}, {}
-        for entry in entries:
-            if entry.is_removed or (entry.key in held and (place.is_full or not entry.is_draft)):
-                continue
-            rule = unwanted or date_rule(self.settings, entry.received_at)
-            if rule is None:
-                wanted[entry.key] = entry
-            elif entry.key not in held:
-                skipped[entry.key] = Skipped(entry.key, rule, folder.path)
-        return skipped, wanted
 
     def _whole(self, folder: GraphFolder) -> FolderListing | None:
         """All keys of a folder that was listed in several pages, to find what is gone. Requests only ids."""
@@ -226,74 +202,62 @@ class GraphMailboxFetch:
             yield [entry.key for entry in read_entries(page)]
             link = page.get("@odata.nextLink")
 
-    def _record_rename(self, folder: GraphFolder, place: MicrosoftCursor, known: Known) -> Iterator[Batch]:
+    def _record_rename(self, folder: GraphFolder, cursor: MicrosoftCursor, known: Known) -> Iterator[Batch]:
         """Records the folder's new name in its archived copies. Requests only ids, and the cursor stays."""
         for number, keys in enumerate(self._ids(folder)):
             held = known(keys) if keys else set()
             moved = tuple(CopyChange(ChangeKind.MOVED, key, folder.path) for key in keys if key in held)
             listing = FolderListing(folder.path, keys, is_continued=number > 0, is_whole=False)
-            yield Batch(changes=moved, listings=() if place.is_full else (listing,), state=self._take_state({}))
-        state = {cursor_key(self.address, folder.id): replace(place, path=folder.path).as_json()}
-        is_free = place.path not in {other.path for other in self._tree.folders()}
-        yield Batch(listings=(FolderListing(place.path, ()),) if is_free else (), state=self._take_state(state))
+            yield Batch(changes=moved, listings=() if cursor.is_full else (listing,), state=self._take_state({}))
+        state = {cursor_key(self.address, folder.id): replace(cursor, path=folder.path).as_json()}
+        is_free = cursor.path not in {other.path for other in self._tree.folders()}
+        yield Batch(listings=(FolderListing(cursor.path, ()),) if is_free else (), state=self._take_state(state))
 
-    def _batch(self, packer: Packer, folder: GraphFolder, place: MicrosoftCursor, changes: tuple[CopyChange, ...]) -> Batch:
-        self._report_progress(packer)
-        here = replace(place, path=folder.path)
-        return packer.take(self._take_state({cursor_key(self.address, folder.id): here.as_json()}), None, changes)
-
-    def _report_progress(self, packer: Packer) -> None:
+    def take_page(
+        self,
+        packer: Packer,
+        folder: GraphFolder,
+        cursor: MicrosoftCursor,
+        changes: tuple[CopyChange, ...],
+        listing: FolderListing | None,
+    ) -> Batch:
         self.context.progress(len(packer.messages) + len(packer.skipped) + len(packer.failed))
+        state = {cursor_key(self.address, folder.id): replace(cursor, path=folder.path).as_json()}
+        return packer.take(self._take_state(state), listing, changes)
 
     def _take_state(self, state: dict[str, Json]) -> dict[str, Json]:
         taken = {**self._pending, **state}
         self._pending.clear()
         return taken
 
-    def _place(self, state: Mapping[str, Json], folder_id: str) -> MicrosoftCursor:
+    def _cursor(self, state: Mapping[str, Json], folder_id: str) -> MicrosoftCursor:
         """If the rules have changed, the folder starts over."""
-        place, rules = read_cursor(state, self.address, folder_id), rules_digest(self.settings)
-        return place if place.rules == rules else MicrosoftCursor(rules=rules, path=place.path, is_again=bool(place.path))
+        cursor, rules = read_cursor(state, self.address, folder_id), rules_digest(self.settings)
+        return cursor if cursor.rules == rules else MicrosoftCursor(rules=rules, path=cursor.path, is_again=bool(cursor.path))
 
     def _link(self, folder: GraphFolder, state: Mapping[str, Json]) -> str:
-        return self._place(state, folder.id).link or self._start(folder)
+        return self._cursor(state, folder.id).link or self._start(folder)
 
     def _start(self, folder: GraphFolder) -> str:
         return f"{self.base}/mailFolders/{segment(folder.id)}/messages/delta?{FIELDS}"
 
 
-def _few(folders: Sequence[GraphFolder]) -> list[GraphFolder]:
-    """The first folder, and the following ones while they have few messages in total. What a throttled job requests too early
-    has to be requested again by the next one."""
-    totals = accumulate(folder.total for folder in folders)
-    enough = next((number for number, total in enumerate(totals) if total > _FEW_MESSAGES), len(folders))
-    return list(folders[: min(max(enough, 1), BATCH_REQUESTS - 1)])
+class _PageBatches:
+    """The batches of one page. The changes to archived copies go with the first."""
 
+    def __init__(self, fetch: GraphMailboxFetch, folder: GraphFolder, changes: tuple[CopyChange, ...]) -> None:
+        self._fetch, self._folder, self._changes = fetch, folder, changes
+        self.packer = Packer(BATCH_MESSAGES)
 
-def _next_cursor(place: MicrosoftCursor, page: Mapping[str, Json], folder: GraphFolder) -> MicrosoftCursor:
-    """The cursor after a page."""
-    if more := page.get("@odata.nextLink"):
-        return replace(place, link=str(more), done=0, last="", path=folder.path)
-    if end := page.get("@odata.deltaLink"):
-        return replace(place, link=str(end), done=0, last="", path=folder.path, is_full=False, is_again=False)
-    raise Unavailable("Microsoft Graph returned no link to the next page of messages")
+    @property
+    def is_empty(self) -> bool:
+        return self.packer.empty and not self._changes
 
+    def put(self, got: Got, before: MicrosoftCursor) -> Iterator[Batch]:
+        if not self.packer.room_for(got):
+            yield self.take(before)
+        self.packer.put(got)
 
-def _listing(
-    folder: GraphFolder, place: MicrosoftCursor, entries: Sequence[MessageMetadata], following: MicrosoftCursor
-) -> FolderListing | None:
-    """A page's contribution to the listing of the folder, which may be too long for memory."""
-    is_first, is_last = not place.link, not following.is_full
-    keys = tuple(entry.key for entry in entries if not entry.is_removed)
-    if not place.is_full or (place.is_again and is_last and not is_first):  # (the whole listing was reported before)
-        return None
-    if not keys and not place.is_again:
-        return None
-    return FolderListing(folder.path, keys, is_continued=not is_first, is_whole=is_first and is_last)
-
-
-def _resume_at(entries: Sequence[MessageMetadata], place: MicrosoftCursor) -> int:
-    """How many entries are done. If the page has changed, those up to the last known one, or none."""
-    if place.done <= len(entries) and place.done and entries[place.done - 1].key == place.last:
-        return place.done
-    return next((number for number, entry in enumerate(entries, 1) if entry.key == place.last), 0) if place.done else 0
+    def take(self, cursor: MicrosoftCursor, listing: FolderListing | None = None) -> Batch:
+        changes, self._changes = self._changes, ()
+        return self._fetch.take_page(self.packer, self._folder, cursor, changes, listing)

@@ -80,7 +80,7 @@ class Sub:
         return GraphRefused(self.status, *refusal_of(self.body)).is_gone
 
 
-class _Places:
+class _Slots:
     """Limits the concurrent requests of a mailbox. A batch needs one slot per request that Graph processes at once."""
 
     def __init__(self, limit: int, http: GraphHttpClient) -> None:
@@ -108,7 +108,7 @@ class Graph:
     def __init__(self, url: str, tokens: MicrosoftTokens, http: GraphHttpClient, context: Context, at_once: int) -> None:
         self.root, self.at_once = url, at_once
         self._tokens, self._http, self._context = tokens, http, context
-        self._places = _Places(at_once, http)
+        self._slots = _Slots(at_once, http)
         self._lock = threading.Lock()
         self._quota: Quota | None = None
         self._turns = 0
@@ -186,8 +186,8 @@ class Graph:
             token = self._tokens.get(stale)
             sent = {**(headers or {}), "Authorization": f"Bearer {token}", **({"Prefer": prefer} if prefer else {})}
             try:
-                places = self._places.held(min(cost, self.at_once))
-                with places, self._http.request(method, url, headers=sent, **more) as response:
+                slots = self._slots.held(min(cost, self.at_once))
+                with slots, self._http.request(method, url, headers=sent, **more) as response:
                     status = response.status_code
                     if status == 200:
                         return take(response)

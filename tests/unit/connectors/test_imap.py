@@ -16,11 +16,11 @@ from connectors.errors import AuthFailed, Unavailable
 from connectors.imap.accounts import accounts
 from connectors.imap.cursor import ImapCursor, read_cursor, state_key
 from connectors.imap.errors import Broken, refused_login, throttling
-from connectors.imap.fetching import chosen_ids
 from connectors.imap.folders import Status, decode_name, encode_name
 from connectors.imap.keys import id_key, parse_key, uid_key
 from connectors.imap.login import reader
 from connectors.imap.parse import date, values
+from connectors.imap.plan import chosen_ids
 from connectors.imap.roles import roles
 from connectors.imap.settings import ImapSecrets, ImapSettings
 from connectors.imap.uids import Uids

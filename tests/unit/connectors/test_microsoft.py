@@ -9,10 +9,10 @@ import pytest
 
 from connectors.microsoft.cursor import MicrosoftCursor
 from connectors.microsoft.error_messages import entra_error, granted_permissions, missing, without
-from connectors.microsoft.fetching import _resume_at
 from connectors.microsoft.folders import Node, Tree
 from connectors.microsoft.http import pause_seconds
 from connectors.microsoft.metadata import MessageMetadata, read_entries
+from connectors.microsoft.plan import resume_at
 from connectors.microsoft.users import DISABLED, GUEST, NO_MAILBOX, read_person
 from connectors.selection import FolderRole
 
@@ -85,10 +85,10 @@ def test_entries_that_are_told_twice_count_once_and_rubbish_does_not() -> None:
 
 def test_a_page_that_has_changed_is_not_skipped_by_number() -> None:
     page = [MessageMetadata(key) for key in "abcd"]
-    assert _resume_at(page, MicrosoftCursor(done=2, last="b")) == 2
-    assert _resume_at(page[1:], MicrosoftCursor(done=2, last="b")) == 1
-    assert _resume_at(page[2:], MicrosoftCursor(done=2, last="b")) == 0
-    assert _resume_at(page, MicrosoftCursor()) == 0
+    assert resume_at(page, MicrosoftCursor(done=2, last="b")) == 2
+    assert resume_at(page[1:], MicrosoftCursor(done=2, last="b")) == 1
+    assert resume_at(page[2:], MicrosoftCursor(done=2, last="b")) == 0
+    assert resume_at(page, MicrosoftCursor()) == 0
 
 
 def test_permissions_are_read_from_tokens_that_can_be_read() -> None:
