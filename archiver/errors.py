@@ -59,3 +59,8 @@ class TooMany(ArchiverError):
     def __init__(self, text: str, retry_after_seconds: int) -> None:
         super().__init__(text)
         self.retry_after_seconds = max(1, retry_after_seconds)
+
+
+def no_postgres(error: BaseException) -> NotReady:
+    """libpq lists every address that it tried; the reason is in the last line."""
+    return NotReady(f"postgres does not answer: {(str(error).strip().splitlines() or [type(error).__name__])[-1]}")

@@ -52,9 +52,7 @@ def _check_writable(target: Path) -> None:
     while not place.exists():
         place = place.parent
     if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
-        raise UsageError(
-            f"DEST {target}: the user {os.geteuid()} can't write to {place}; make it a folder that it can write to"
-        )
+        raise UsageError(f"DEST {target}: the user {os.geteuid()} can't write to {place}; choose a folder that it can write to")
 
 
 def restore(

@@ -105,7 +105,7 @@ def _write(path: Path, text: str) -> None:
         path.write_text(text)
         path.chmod(0o644)
     except OSError as error:
-        raise UsageError(f"{path}: can't be written ({error.strerror}); as root, or with --user") from error
+        raise UsageError(f"{path}: can't be written ({error.strerror}); run the command as root, or use --user") from error
 
 
 def _next_steps(run_as: str | None, data: Path) -> list[str]:

@@ -18,7 +18,7 @@ from sqlalchemy.exc import OperationalError, ProgrammingError
 from archiver.config import Settings
 from archiver.db.engine import driver_url, held_lock, make_engine
 from archiver.db.pause import paused_workers
-from archiver.errors import NotReady, SchemaError
+from archiver.errors import NotReady, SchemaError, no_postgres
 from archiver.quantity import quantity
 
 if TYPE_CHECKING:  # takes long to load, and a schema that is up to date needs none of it
@@ -213,7 +213,7 @@ def connect(engine: Engine) -> Connection:
     try:
         return engine.connect()
     except OperationalError as error:
-        raise NotReady(f"postgres does not answer: {str(error.orig).strip().splitlines()[-1]}") from error
+        raise no_postgres(error.orig or error) from error
 
 
 @contextmanager

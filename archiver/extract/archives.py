@@ -37,7 +37,7 @@ class UnpackBudget:
         if self.bytes_left < 0:
             raise ExtractionRefused(ExtractionState.TOO_LARGE, "unpacks to more than the limit")
         if self.files_left < 0:
-            raise ExtractionRefused(ExtractionState.TOO_LARGE, "holds more files than the limit")
+            raise ExtractionRefused(ExtractionState.TOO_LARGE, "contains more files than the limit")
 
     def read(self, source: IO[bytes]) -> bytes:
         """Reads a stream without trusting what its archive says about its size."""

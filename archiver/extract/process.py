@@ -116,7 +116,7 @@ class ChildProcess:
         except ChildLate:
             raise ChildUnusable(f"it was not ready after {_START_SECONDS:.0f} seconds") from None
         except ChildDied as death:
-            raise ChildUnusable(f"{death}, {death.last_line or 'without a word'}") from death
+            raise ChildUnusable(f"{death}, {death.last_line or 'without any output'}") from death
         self._is_ready = True
 
     def kill(self) -> None:
@@ -177,12 +177,12 @@ class _Talk:
         length = wire.LENGTH.unpack(self.read(wire.LENGTH.size))[0]
         try:
             if length > wire.HEADER_BYTES:
-                raise ValueError("too long")
+                raise ValueError("the response is too long")
             header = wire.decode(self.read(length))
             if sum(header["sizes"]) > wire.PIECES_BYTES or min(header["sizes"], default=0) < 0:
-                raise ValueError("too much")
+                raise ValueError("more bytes than announced")
         except (ValueError, KeyError, TypeError) as error:
-            raise ChildDied("its answer makes no sense", "") from error
+            raise ChildDied("its response is not valid", "") from error
         return header
 
     def _write(self, contents: list[bytes]) -> None:

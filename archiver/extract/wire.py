@@ -30,7 +30,7 @@ def decode(data: bytes) -> dict[str, Any]:
     except orjson.JSONDecodeError:
         header = json.loads(data)
     if not isinstance(header, dict):
-        raise ValueError("no object")
+        raise ValueError("not a JSON object")
     return header
 
 

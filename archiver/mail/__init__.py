@@ -1,1 +1,1 @@
-"""Bytes of a mail in, values out. Pure: no database, no network, no clock."""
+"""Parses mail: bytes in, values out. Pure: no database, no network, no clock."""

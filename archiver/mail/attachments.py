@@ -1,4 +1,4 @@
-"""The files of a message: parts, and what is wrapped in parts (uuencode, yEnc, TNEF)."""
+"""The files of a message: attached parts, and files inside parts (uuencode, yEnc, TNEF)."""
 
 import hashlib
 import re
@@ -14,9 +14,9 @@ _UNSAFE = re.compile(r"[\x00-\x1f\x7f\u202a-\u202e\u2066-\u2069]")
 
 @dataclass(frozen=True)
 class Attachment:
-    """A file, decoded when its content, size or hash is asked for.
+    """A file. It is decoded when its content, size or hash is requested.
 
-    `position` is its place in the structure: "2.1", or "2/1" for the first file inside part 2.
+    `position` is its position in the structure: "2.1", or "2/1" for the first file inside part 2.
     """
 
     name: str
@@ -28,7 +28,7 @@ class Attachment:
     wrapped: bytes | None = field(default=None, repr=False, compare=False)
     part: MimePart | None = field(default=None, repr=False, compare=False)
     measured: tuple[int, bytes] | None = field(default=None, repr=False, compare=False)
-    """Size and SHA-256 where they are known and the content is not at hand."""
+    """Size and SHA-256 if they are known although the content was not read."""
 
     @property
     def content(self) -> bytes:
@@ -79,7 +79,7 @@ def wrapped_file(part: MimePart, number: int, name: str, content: bytes) -> Atta
 
 
 def clean_name(name: str) -> str:
-    """The last piece of a path, without controls and direction marks that make a name look like another."""
+    """The last component of a path, without control characters and the direction marks that disguise a name (`exe.gpj`)."""
     name = _UNSAFE.sub("", name).replace("\\", "/").rstrip("/").rpartition("/")[2].strip()
     if len(name) <= _NAME_CHARS:
         return name

@@ -1,4 +1,4 @@
-"""From the parts of a message to its text, its HTML and its files."""
+"""Builds the text, the HTML and the files of a message from its parts."""
 
 import html as html_module
 import re
@@ -40,13 +40,13 @@ class _Alternatives:
 
     plain: list[str] = field(default_factory=list)
     html: list[str] = field(default_factory=list)
-    marked: list[MarkedText] = field(default_factory=list)  # the plain ones
+    marked: list[MarkedText] = field(default_factory=list)  # the plain parts
     from_html: list[Html] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class BodyCollector:
-    """Collects what the parts hold. One for the whole message; texts are kept apart by the message they belong to."""
+    """Collects the content of all parts. One per message; the texts of nested messages are collected separately."""
 
     parts: list[MimePart]
     defects: Defects
@@ -88,12 +88,12 @@ class BodyCollector:
             self._attach(attachment_of(part, name=f"{subject or 'message'}.eml", is_message=True))
 
     def _nested_headers(self, index: int) -> Headers:
-        """Of the message that this part holds: the part that follows it."""
+        """The headers of the message that this part contains, which is the part after it."""
         return headers_of(Block(self.parts[index + 1].fields, 0), Defects())
 
     def _leaf(self, part: MimePart, index: int) -> None:
         kind = part.content_type.value
-        if kind.startswith("multipart/"):  # could not be opened: read as the text that it may be
+        if kind.startswith("multipart/"):  # not parsed as a container: read as text, which it may be
             self._text(part, index, self._content(part), "text/plain")
         elif self._is_body(part, index, kind):
             self._text(part, index, self._content(part), kind)
@@ -109,7 +109,7 @@ class BodyCollector:
             self._file(part, kind)
 
     def _content(self, part: MimePart) -> bytes:
-        """Decoded, as far as the budget goes; else the part is a file, and its text is left out."""
+        """The decoded content. If the budget does not suffice, the part becomes a file and its text is omitted."""
         if part.is_plain or self.budget.take(part.size, self.defects):
             return part.content(self.defects)
         self._attach(attachment_of(part))
@@ -206,7 +206,7 @@ class BodyCollector:
                 group.marked = [mark_quotes(text) if SIGNED_TEXT not in text else unwrap_signed(text) for text in group.plain]
 
     def wanted_html(self) -> list[Html]:
-        """All HTML, whose words are part of the text; to be read before the text is asked for."""
+        """All HTML whose words belong to the text. It must be read before `text` is called."""
         wanted: list[Html] = []
         for message, groups in self._texts.items():
             for group in groups.values():
@@ -216,7 +216,7 @@ class BodyCollector:
         return wanted
 
     def text(self) -> MarkedText:
-        """The text of the message, then that of the messages inside it, marked as nested."""
+        """The text of the message, followed by the texts of nested messages, which are marked."""
         pieces: list[str] = []
         spans: list[MarkSpan] = []
         length = 0
@@ -236,7 +236,7 @@ class BodyCollector:
         return MarkedText("\n".join(pieces), tuple(spans[: limits.SPANS]))
 
     def _message_order(self) -> list[int]:
-        """The message itself first, then those inside it as they come."""
+        """The message itself first, then nested messages in document order."""
         nested = [index for index, part in enumerate(self.parts) if part.is_container and part.is_message]
         return [-1, *nested]
 

@@ -1,6 +1,6 @@
-"""One hash for all variants of one mail: the copy from IMAP, the one from an mbox, the one another program has touched.
+"""One hash for all variants of a mail: fetched by IMAP, read from an mbox, or rewritten by another program.
 
-Left out are what programs add to their own copy: line ends, the postmark, `>From ` quoting, empty lines at the end, and the
+It omits what programs add to their own copy: line ends, the postmark, `>From ` quoting, empty lines at the end, and the
 header fields below. Everything else counts.
 """
 
@@ -10,7 +10,7 @@ import re
 from archiver.mail import limits
 
 _VOLATILE = (
-    rb"(?=[sSxXcClLdD])(?i:"  # the initials first: most fields need no closer look
+    rb"(?=[sSxXcClLdD])(?i:"  # checked by their initials first, because most fields have another
     rb"x-(?:status|keywords|uidl?|imap(?:base)?|mozilla-[^:\n]*+|account-key|gmail-labels|gm-[^:\n]*+|gmail-fetch-info"
     rb"|evolution[^:\n]*+|kmail-[^:\n]*+|balsa-[^:\n]*+|label|folder|from-line|offlineimap(?:-[^:\n]*+)?|tuid|dovecot-[^:\n]*+"
     rb"|claws-[^:\n]*+|sylpheed-[^:\n]*+|pm-[^:\n]*+|apple-[^:\n]*+|uniform-type-identifier|universally-unique-identifier"
@@ -20,24 +20,24 @@ _ANY_VOLATILE = re.compile(rb"\n" + _VOLATILE)
 _FIRST_VOLATILE = re.compile(_VOLATILE)
 _VOLATILE_FIELD = re.compile(rb"(?<=\n)" + _VOLATILE + rb"[^\n]*(?:\n[ \t][^\n]*)*\n?")
 _QUOTED_FROM = re.compile(rb"(?m)^>{1,8}(?=From )")
-_QUOTED_FROM_BYTES = 13  # of the longest form that is looked for
+_QUOTED_FROM_BYTES = 13  # of the longest form that is searched for
 _NEWLINES = b"\n" * (64 << 10)
 _BARE_CR = re.compile(rb"\r(?!\n)")
-_BLANK_LINE = re.compile(rb"\n\n")  # these two are found by a pattern in half the time that `find` takes
+_BLANK_LINE = re.compile(rb"\n\n")  # a pattern finds these two in half the time of `find`
 _QUOTED_ANYWHERE = re.compile(rb">From ")
 
 
 class Canonical:
-    """The hash in the making: feed the message in pieces of any size, then ask for the digest once."""
+    """Computes the hash incrementally: feed the message in pieces of any size, then call `digest` once."""
 
     __slots__ = ("_cr", "_hash", "_header", "_mid_line", "_newlines", "_tail")
 
     def __init__(self) -> None:
         self._hash = hashlib.sha256()
         self._header: bytearray | None = bytearray()
-        self._cr = False  # the last piece ended with CR, which may be half a line end
-        self._mid_line = False  # what comes next continues a line that was hashed
-        self._tail = b""  # the beginning of a line, too short to tell whether it is a quoted From
+        self._cr = False  # the last piece ended with CR, which may be the first half of a CRLF
+        self._mid_line = False  # the next piece continues a line that was already hashed
+        self._tail = b""  # the start of a line that is too short to decide whether it is a quoted `From `
         self._newlines = 0  # not yet hashed, because they may be the last
 
     def feed(self, piece: bytes) -> None:
@@ -109,7 +109,7 @@ class Canonical:
 
 
 def _lasting(header: bytes) -> bytes:
-    """What counts of a header."""
+    """The header fields that count."""
     if header.startswith((b"From ", b">From ")):
         header = header.partition(b"\n")[2]
     lines = b"\n" + header
@@ -130,7 +130,8 @@ def canonical_sha256(raw: bytes) -> bytes:
 
 
 def _plain_sha256(text: bytes, end: int) -> bytes:
-    """As `Canonical` does it, in one go, for a text whose header ends here and in which no other line needs a closer look."""
+    """The same hash as `Canonical`, in one step, for a message without lines that need special treatment. Its header ends
+    here."""
     start = text.find(b"\n") + 1 if text.startswith((b"From ", b">From ")) else 0
     is_volatile = _ANY_VOLATILE.search(text, max(0, start - 1), end) or (not start and _FIRST_VOLATILE.match(text, 0, end))
     if not is_volatile:

@@ -1,4 +1,4 @@
-"""From bytes to text: the declared charset, its aliases, detection, and at last replacement characters."""
+"""Decodes bytes to text: by the declared charset, its aliases, detection and, as a last resort, replacement characters."""
 
 import codecs
 import re
@@ -9,7 +9,7 @@ from resiliparse.parse.encoding import detect_encoding
 from archiver.mail.defects import Defects
 
 _SAMPLE_BYTES = 32 << 10
-_FEW = 0.1  # of the characters outside ASCII; up to here a damaged text is still in its declared charset
+_FEW = 0.1  # of the characters outside ASCII: up to this share of errors, a damaged text is still read in its declared charset
 
 # Names that occur in mail and that Python does not know, or knows as something narrower than what mail programs mean
 # by it (WHATWG Encoding Standard, section 4.2).
@@ -72,7 +72,7 @@ _ISO_2022_KR = b"\x1b$)C"
 
 @lru_cache(maxsize=512)
 def codec_for(declared: str) -> str | None:
-    """Python's name of a charset as mail declares it, or None for one that does not exist."""
+    """Python's name for a charset as declared in mail; None for an unknown charset."""
     name = declared.strip(" \t\r\n\"'<>;").lower().removeprefix("charset=").strip(" \"'")
     name = name.partition("*")[0]  # RFC 2231, section 5: charset*language
     for candidate in (name, name.replace("_", "-"), name.replace(" ", "-"), f"cp{name.removeprefix('windows-')}"):
@@ -95,7 +95,7 @@ def _lookup(name: str) -> str | None:
 
 
 def decode(data: bytes, declared: str, defects: Defects) -> str:
-    """Text of `data`. Never raises; whatever had to be guessed or replaced is noted in `defects`."""
+    """The text of `data`. Never raises; whatever was guessed or replaced is recorded in `defects`."""
     if data.isascii() and b"\x1b" not in data and (not declared or declared.lower() in ("us-ascii", "utf-8", "iso-8859-1")):
         return data.decode("ascii")
     codec = codec_for(declared) if declared else None
@@ -130,7 +130,7 @@ def _declared(data: bytes, codec: str, declared: str, defects: Defects) -> str:
 
 
 def _without_half_pairs(text: str) -> str:
-    """UTF-7 lets halves of surrogate pairs through, which nothing can encode again."""
+    """UTF-7 can contain halves of surrogate pairs, which no encoder accepts."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
@@ -163,7 +163,7 @@ def _without_charset(data: bytes, declared: str, defects: Defects) -> str:
 
 
 def _detected(data: bytes, defects: Defects, otherwise: str) -> str:
-    # Only the bytes outside ASCII carry a hint, and they may come late.
+    # Only bytes outside ASCII carry information, and the first of them may be far into the text.
     first = re.search(rb"[\x80-\xff]", data)
     start = max(0, first.start() - 1024) if first else 0
     guess = codec_for(detect_encoding(data[start : start + _SAMPLE_BYTES]) or "")

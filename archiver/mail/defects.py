@@ -1,4 +1,4 @@
-"""What was wrong with a message: short, stable codes, some with a detail after a colon."""
+"""What is wrong with a message, as short, stable codes; some have a detail after a colon."""
 
 from archiver.mail import limits
 
@@ -6,7 +6,7 @@ _DETAIL_CHARS = 60
 
 
 class Defects:
-    """Collects defects while one message is read: each once, in order of appearance, not more than the limit."""
+    """Collects the defects of one message: each once, in order of appearance, up to the limit."""
 
     __slots__ = ("_seen",)
 

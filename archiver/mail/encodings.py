@@ -1,4 +1,4 @@
-"""Content-Transfer-Encoding undone, with whatever rubbish stands in it."""
+"""Decodes Content-Transfer-Encoding, with whatever garbage the content contains."""
 
 import binascii
 import re
@@ -37,7 +37,7 @@ def decode_base64(body: bytes, defects: Defects) -> bytes:
     padding = _PADDING.search(body)
     if padding is None or padding.end() == len(body):
         return _decode_run(body, defects)
-    # Padding in the middle: several runs one after the other, or a text that somebody appended to the encoded one.
+    # Padding in the middle: several encoded runs in sequence, or plain text appended by a mailing list or a virus scanner.
     defects.add("base64_goes_on_after_its_end")
     decoded, at = [], 0
     for end in _PADDING.finditer(body):

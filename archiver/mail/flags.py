@@ -1,4 +1,4 @@
-"""What kind of mail it is, from its header and its structure."""
+"""The kind of a mail (bulk, auto-reply, bounce, …), derived from its header and its structure."""
 
 from dataclasses import dataclass
 
@@ -30,7 +30,7 @@ class Flags:
 
 
 def header_flags(fields: list[Field], headers: Headers) -> tuple[bool, bool, bool]:
-    """Bulk, auto-reply, bounce, as far as the header says."""
+    """Bulk, auto-reply, bounce: as far as the header shows it."""
     values = dict(fields)
     names = values.keys()
     precedence = values["precedence"].strip(BLANK).lower() if "precedence" in values else ""

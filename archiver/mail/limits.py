@@ -1,9 +1,9 @@
-"""Hard limits on what one message may cost. What lies beyond is named as a defect, and the archived bytes stay whole."""
+"""Hard limits on the cost of one message. What exceeds them is recorded as a defect; the archived bytes are always complete."""
 
 from typing import Final
 
-MESSAGE_BYTES: Final = 64 << 20  # the parser reads no more of one message
-DECODED_BYTES: Final = 64 << 20  # of all that is decoded or inflated in one message
+MESSAGE_BYTES: Final = 64 << 20  # the parser reads at most this much of a message
+DECODED_BYTES: Final = 64 << 20  # of everything that is decoded or decompressed in one message
 DECODED_TIMES: Final = 20  # the size of the message
 DECODED_LEAST_BYTES: Final = 1 << 20
 RTF_BYTES: Final = 4 << 20  # of one RTF body, which is decompressed and read in Python

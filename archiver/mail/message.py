@@ -20,20 +20,20 @@ from archiver.mail.text.html_text import read_html
 from archiver.mail.text.marks import MarkedText, MarkSpan, unmarked
 from archiver.mail.threads import is_reply_subject
 
-PARSER_VERSION = 3  # rises when the same bytes give other values
-SIDE_BY_SIDE = 100  # messages that are best read together: fewer are slower, more are not faster
-_FOR_TEXT = frozenset({"subject", "references", "in-reply-to", "list-id"})  # the first three: is it a reply?
+PARSER_VERSION = 3  # increased whenever the same bytes give other values
+SIDE_BY_SIDE = 100  # messages to read together: fewer are slower, more are not faster
+_FOR_TEXT = frozenset({"subject", "references", "in-reply-to", "list-id"})  # the first three decide whether it is a reply
 
 
 @dataclass(slots=True)
 class Message:
-    """What a message says. Its text holds everything that can be searched apart from the content of attachments."""
+    """The content of a message. `text` has everything that can be searched, except the content of attachments."""
 
     headers: Headers
-    fields: list[Field]  # of the header, raw
+    fields: list[Field]  # of the header, undecoded
     text: str
     spans: tuple[MarkSpan, ...]  # marks on the text
-    html: str  # as it came: show it through `safe_html` only
+    html: str  # original and unsafe: show it only through `safe_html`
     attachments: tuple[Attachment, ...]
     events: tuple[Event, ...]
     deliveries: tuple[Delivery, ...]
@@ -60,17 +60,17 @@ class Message:
 
 
 def read_message(raw: bytes, budget: DecodeBudget | None = None) -> Message:
-    """Reads a message. Never raises; what could not be read as it was meant is named in `defects`.
+    """Reads a message. Never raises; whatever is malformed is named in `defects`.
 
-    `budget` is what may be decoded, where the message is part of something that has a limit of its own.
+    `budget` limits what is decoded if the message is part of something with a limit of its own.
     """
     return read_messages((raw,), None if budget is None else (budget,))[0]
 
 
 def read_messages(raws: Sequence[bytes], budgets: Sequence[DecodeBudget] | None = None) -> list[Message]:
-    """Reads messages side by side, each as `read_message` does: one step for all of them, then the next.
+    """Reads several messages, each as `read_message` does: one step for all of them, then the next step.
 
-    The processor has the code and the tables of a step at hand then, which saves a fifth of the time.
+    Code and tables of a step stay in the processor's cache, which saves a fifth of the time.
     """
     defects = [Defects() for _ in raws]
     raws = list(map(_beginning, raws, defects))
@@ -84,9 +84,9 @@ def read_messages(raws: Sequence[bytes], budgets: Sequence[DecodeBudget] | None 
 
 
 def read_texts(raws: Sequence[bytes]) -> list[Message]:
-    """As `read_messages`, for those who want the text and the files and know from elsewhere what the header says.
+    """Like `read_messages`, for callers that need text and files only because they already have the headers.
 
-    Of the header there is only what the text depends on, and `list_id`; there are no defects and flags of it, and no HTML.
+    Of the header, only the fields that affect the text and `list_id` are read; its defects, its flags and the HTML are omitted.
     """
     defects = [Defects() for _ in raws]
     raws = list(map(_beginning, raws, defects))

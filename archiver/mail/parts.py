@@ -1,8 +1,8 @@
-"""The MIME structure of a message: its parts as places in the bytes, found without recursion.
+"""Finds the MIME structure of a message: its parts as ranges of bytes, without recursion.
 
-One scanner of our own, and not a fast parser with a slower one behind it: two parsers disagree on exactly the mail that matters
-here. It searches for boundaries with `bytes.find`, once per level, so that its cost is the size times the (limited) depth.
-"""
+A single scanner of our own instead of a fast parser with a tolerant fallback: two parsers disagree on exactly the mail that
+matters here. It searches for boundaries with `bytes.find`, once per level, so that its cost is the size times the (limited)
+depth."""
 
 import re
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ _IDENTITY = frozenset({"", "7bit", "8bit", "binary"})
 class MimePart:
     """One node of the structure. Its content is buffer[start:end], still encoded."""
 
-    path: tuple[int, ...]  # position, counted from 1 at each level; () is the root
+    path: tuple[int, ...]  # position, counted from 1 on each level; () is the root
     parent: int  # index of the parent, -1 for the root
     content_type: Parametrised
     disposition: Parametrised
@@ -38,11 +38,11 @@ class MimePart:
     buffer: bytes
     start: int
     end: int
-    is_container: bool  # a multipart or a message that was opened: its content is in its children
+    is_container: bool  # a multipart, or a parsed message: its content is in its children
 
     @property
     def is_message(self) -> bool:
-        """A message inside the message."""
+        """A nested message."""
         return self.content_type.value in _NESTED
 
     @property
@@ -50,7 +50,7 @@ class MimePart:
         return self.disposition.get("filename") or self.content_type.get("name")
 
     def head(self) -> bytes:
-        """The first bytes of the content, enough to tell what it is."""
+        """The first bytes of the content, enough to recognise its type."""
         return decode_transfer(self.buffer[self.start : min(self.end, self.start + _HEAD_BYTES)], self.encoding, Defects())
 
     @property
@@ -60,7 +60,7 @@ class MimePart:
 
     @property
     def size(self) -> int:
-        """Of the content as it is encoded, which is more than what comes out."""
+        """The size of the encoded content, an upper bound for the decoded one."""
         return self.end - self.start
 
     def content(self, defects: Defects) -> bytes:
@@ -69,7 +69,7 @@ class MimePart:
 
 @dataclass(slots=True)
 class _Place:
-    """Where a part lies that is still to be read."""
+    """The range of a part that is still to be read."""
 
     buffer: bytes
     start: int
@@ -100,7 +100,7 @@ class _Scanner:
         return self.parts
 
     def _add(self, place: _Place, block: Block) -> None:
-        """Adds a part whose header is read, and puts its children on the list."""
+        """Adds a part whose header was read, and queues its children."""
         content_type, disposition, encoding, content_id = _described(block, self._defects)
         if "/" not in content_type.value:
             if content_type.value:
@@ -133,7 +133,7 @@ class _Scanner:
             self._defects.add("too_deep")
             return []
         buffer, start, end = place.buffer, place.start, place.end
-        if encoding not in _IDENTITY:  # forbidden for both (RFC 2045, section 6.4), and seen
+        if encoding not in _IDENTITY:  # forbidden for both (RFC 2045, section 6.4), but it occurs
             if not self._budget.take(end - start, self._defects):
                 return []
             buffer = decode_transfer(buffer[start:end], encoding, self._defects)
@@ -162,7 +162,7 @@ class _Scanner:
 
 
 def split_multipart(buffer: bytes, start: int, end: int, boundary: bytes, limit: int) -> list[tuple[int, int]]:
-    """The spans of the parts between the delimiter lines, and of a text after the last one (RFC 2046, section 5.1.1)."""
+    """The ranges of the parts between delimiter lines, and of the epilogue after the last one (RFC 2046, section 5.1.1)."""
     dashes = b"--" + boundary
     spans: list[tuple[int, int]] = []
     opened: int | None = None  # where the current part starts
@@ -199,7 +199,7 @@ def _before_line_end(buffer: bytes, start: int, at: int) -> int:
 
 
 def _described(block: Block, defects: Defects) -> tuple[Parametrised, Parametrised, str, str]:
-    values = {name: value for name, value in reversed(block.fields) if name in _DESCRIBING}  # the first of several wins
+    values = {name: value for name, value in reversed(block.fields) if name in _DESCRIBING}  # the first of several counts
     content_type = parse_parameters(values["content-type"], defects) if "content-type" in values else NOTHING
     disposition = parse_parameters(values["content-disposition"], defects) if "content-disposition" in values else NOTHING
     encoding = content_id = ""

@@ -1,4 +1,4 @@
-"""What the archive notes of a message in its database: from its header, and from when the server got it. Plain values."""
+"""The summary of a message in the database, from its header and the date of the server. Plain values."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -13,13 +13,13 @@ Summary = dict[str, Any]
 
 
 def summarise(heads: Sequence[bytes], received_at: Sequence[datetime | None]) -> list[Summary]:
-    """Of each header block, in order.
+    """One summary per header block, in order.
 
-    One step for all of them, then the next: the code of a step stays in the processor's cache, which saves a fifth of the time.
+    One step for all blocks, then the next: the code of a step stays in the processor's cache, which saves a fifth of the time.
     """
     headers = list(map(read_headers, heads))
     receipts = [
-        read.first_received if at is None or read.date is None else None  # parsed only where it counts
+        read.first_received if at is None or read.date is None else None  # parsed only if needed
         for at, read in zip(received_at, headers, strict=True)
     ]
     subjects = [normalise_subject(read.subject or "") for read in headers]

@@ -1,4 +1,4 @@
-"""Which messages belong to one conversation, by what is in them alone: ids first, then subjects."""
+"""Groups messages into conversations by their content alone: by ids first, then by subjects."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from archiver.mail.threads import FALLBACK_WINDOW, Correspondents, ThreadKeys, n
 
 _MOST_PARENTS = 50
 MOST_EARLIER = 200
-"""Messages of one subject that are inspected for one that goes by its subject."""
+"""How many messages with the same subject are inspected for a message that is joined by subject."""
 
 
 Key = str
-"""A UUID as 32 hex digits: compared and hashed in a tenth of the time, which a batch does a hundred thousand times."""
+"""A UUID as 32 hex digits: comparing and hashing it takes a tenth of the time, and a batch does that a hundred thousand
+times."""
 
 
 def own_key(message: Identified) -> Key:
@@ -33,7 +34,7 @@ class Identified(Protocol):
 
 
 class Threadable(Identified, Protocol):
-    """A row of messages, as far as it matters here."""
+    """The columns of a message that threading needs."""
 
     @property
     def in_reply_to(self) -> str | None: ...
@@ -52,7 +53,7 @@ def thread_subject(normalised: str, is_reply: bool) -> Key | None:
 
 
 class VisibleMessage(Threadable, Protocol):
-    """A message with the mailboxes in which it is seen."""
+    """A message with the mailboxes in which it is visible."""
 
     @property
     def mailboxes(self) -> list[UUID]: ...
@@ -97,7 +98,7 @@ def _apart(messages: Sequence[VisibleMessage], components: Components) -> list[l
 
 
 def _join_by_subject(those: Sequence[_WithKeys], known: Mapping[UUID, Correspondents], components: Components) -> None:
-    """Each that goes by its subject is joined to the latest before it that it may answer to."""
+    """Joins each message that goes by its subject to the latest earlier one that it may answer."""
     keys = [replace(read, correspondents=known.get(message.id, Correspondents())) for message, read in those]
     for place, (message, _) in enumerate(those):
         for at in range(place - 1, max(-1, place - 1 - MOST_EARLIER), -1) if keys[place].goes_by_subject else ():
@@ -118,7 +119,8 @@ def keys_of(row: Threadable) -> ThreadKeys:
 
 
 def parents_of(message: Threadable) -> list[str]:
-    """Of a long list the first, which began the thread, and the last: a message that names a thousand threads joins few."""
+    """Of a long list only the first, which began the thread, and the last ones: a message that names a thousand threads must
+    not join them all."""
     references = message.reference_ids
     if len(references) > _MOST_PARENTS:
         references = [*references[:5], *references[5 - _MOST_PARENTS :]]
@@ -134,7 +136,7 @@ def hash_key(value: str) -> Key:
 
 
 class Components:
-    """Which keys belong together (union and find)."""
+    """Sets of keys that belong together (union-find)."""
 
     def __init__(self) -> None:
         self._parent: dict[Key, Key] = {}

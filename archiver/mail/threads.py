@@ -1,4 +1,4 @@
-"""Threads, the pure part: by which keys messages find each other. Keeping threads right in the database is a service."""
+"""The keys by which messages find their thread. Pure; `archiver/indexing/threads.py` maintains threads in the database."""
 
 import re
 from collections.abc import Iterable
@@ -17,32 +17,33 @@ _PREFIX = re.compile(
     r"|отв|пересл)\s*+(?:\[\d{1,3}\]|\(\d{1,3}\)|\*\d{1,3}|\^\d{1,3})?+\s*+[:：]|\[(?:fwd|fw)[:：]?)\s*",
     re.IGNORECASE,
 )
-# The name of a list is the same in all of its mail. A number tells mails apart ([PATCH v2 3/7], [Bug 12], [ticket #5]), and so
-# do the words of those who review patches.
+# A list tag is the same in all mail of the list. Tags with numbers distinguish mails ([PATCH v2 3/7], [Bug 12], [ticket #5]),
+# and
+# so do the words that reviewers of patches use.
 _LIST_TAG = re.compile(r"\s*+\[(?![^\[\]]{0,40}\b(?:patch|rfc|resend|git pull)\b)[^\[\]\d/#]{1,40}\]\s*", re.IGNORECASE)
 _PREFIXES = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Correspondents:
-    """Between whom a message goes. Addresses in lower case."""
+    """Sender and recipients of a message. Addresses in lower case."""
 
     senders: frozenset[str] = frozenset()
     recipients: frozenset[str] = frozenset()
 
     def know(self, others: "Correspondents") -> bool:
-        """One of the two wrote to the other. That both wrote to the same list or person says nothing."""
+        """Whether one of the two wrote to the other. Writing to the same list or person does not count."""
         return not (self.senders.isdisjoint(others.recipients) and self.recipients.isdisjoint(others.senders))
 
 
 @dataclass(frozen=True, slots=True)
 class ThreadKeys:
-    """How a message finds its conversation: by any id that it names; if it names none, by a subject that says "reply"."""
+    """How a message finds its conversation: by any id it refers to; without one, by a subject with a reply mark."""
 
     message_id: str
     parents: tuple[str, ...]  # nearest first
-    subject: str  # normalised; empty if too little is left to go by
-    is_reply: bool  # the subject says so
+    subject: str  # normalised; empty if too little is left to identify a conversation
+    is_reply: bool  # by its subject
     correspondents: Correspondents = Correspondents()
 
     @property
@@ -51,12 +52,12 @@ class ThreadKeys:
 
     @property
     def goes_by_subject(self) -> bool:
-        """It answers, and nothing but its subject says to what. A message that names what it answers to is never joined by
-        subject: weekly reports with answers to each of them would all be one conversation."""
+        """Whether it is a reply that only its subject connects with what it answers. A message that names what it answers to is
+        never joined by subject: weekly reports with answers to each of them would all be one conversation."""
         return self.is_reply and bool(self.subject) and not self.parents
 
     def may_answer(self, earlier: "ThreadKeys", apart: timedelta) -> bool:
-        """Of those it may answer to, it answers to the latest. `apart` is the time between the two."""
+        """Whether it may be a reply to the other; of several, it replies to the latest. `apart` is the time between the two."""
         return (
             self.goes_by_subject
             and self.subject == earlier.subject

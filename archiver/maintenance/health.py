@@ -11,7 +11,7 @@ import psycopg
 import redis
 
 from archiver.config import Settings
-from archiver.errors import ArchiverError, NotReady
+from archiver.errors import ArchiverError, NotReady, no_postgres
 from archiver.queue.connection import sync_client
 from archiver.queue.job_statistics import read_figures
 from archiver.search.client import search_version
@@ -51,7 +51,7 @@ def postgres_version(settings: Settings) -> str:
         with psycopg.connect(settings.database_url.get_secret_value(), connect_timeout=_CONNECT_SECONDS) as connection:
             version = connection.execute("SHOW server_version").fetchone()
     except psycopg.Error as error:
-        raise NotReady(f"postgres does not answer: {str(error).strip().splitlines()[-1]}") from error
+        raise no_postgres(error) from error
     assert version is not None
     return f"PostgreSQL {str(version[0]).split()[0]}"
 

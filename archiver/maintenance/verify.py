@@ -196,7 +196,7 @@ class _Verification:
         head = PackHead.decode(pack.read_at(0, PACK_HEADER_BYTES), pack.name)
         key = self.archive.keys.find(head.fingerprint, head.key_id)
         if head.id != row.id:
-            raise Damage(Spot(pack.name, 0), f"the file is pack {head.id}")
+            raise Damage(Spot(pack.name, 0), f"the file contains pack {head.id}")
         if pack.size < row.size_bytes:
             end = (pack.size, 1 << 62)
             self._problem(

@@ -129,5 +129,5 @@ async def ping(url: str, queue: QueueName, timeout_seconds: float = 5.0) -> floa
         await queues.add(queue, Ping(token), f"ping-{token}")
     answer = await wait_for_job(url, queue, f"ping-{token}", timeout_seconds)
     if answer != {"token": token}:
-        raise NotReady(f"a worker of the queue {queue.value!r} returned a wrong result")
+        raise NotReady(f"a worker of the queue {queue.value!r} returned an unexpected result")
     return time.monotonic() - started

@@ -85,7 +85,7 @@ class RemoteImages:
     def _alone(self, reader: object) -> Iterator[None]:
         with self._lock:
             if reader in self._busy:
-                raise TooMany("the images of another message are still loading for you", 5)
+                raise TooMany("the images of another message are still being loaded for you", 5)
             self._busy.add(reader)
         try:
             yield

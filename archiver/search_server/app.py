@@ -128,7 +128,9 @@ async def _search(endpoint: Endpoint, call: Call, pools: Pools) -> ServerRespons
     finally:
         pools.waiting -= 1
     log.warning("search_cut_off path=%s seconds=%s", endpoint.path, seconds)
-    raise ApiError("too_many_search_requests", f"The search was cut off twice after {seconds * 1000:.0f} ms. Retry after 10s.")
+    raise ApiError(
+        "too_many_search_requests", f"The search exceeded its time limit twice, after {seconds * 1000:.0f} ms. Retry after 10s."
+    )
 
 
 def _forget(task: asyncio.Future[ServerResponse]) -> None:

@@ -216,7 +216,7 @@ def wait_until_found(
                 return found
             look(connection)
         if deadline is not None and time.monotonic() > deadline:
-            raise NotReady(f"the sync has not ended within {timeout_seconds:.0f} s; it continues")
+            raise NotReady(f"the sync did not end within {timeout_seconds:.0f} s; it continues in the background")
         pause()
 
 

@@ -35,7 +35,7 @@ class NoRoom(TooMany):
 def check_disk(settings: Settings, more_bytes: int = 0) -> None:
     """Raises NoRoom if this many more bytes would leave too little space. Cheap enough to call for each piece."""
     if shutil.disk_usage(settings.archiver_data).free - more_bytes < settings.disk_min_free_bytes:
-        raise NoRoom("the disk is nearly full, and nothing more is written: free some space", _RETRY_SECONDS)
+        raise NoRoom("the disk is nearly full, so nothing more is written: free some space", _RETRY_SECONDS)
 
 
 def disk_check(settings: Settings, target: Path) -> Callable[[int], None]:
@@ -51,7 +51,7 @@ def explain_full_disk() -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in _FULL:
-            raise NoRoom("the disk is full, and nothing more is written: free some space", _RETRY_SECONDS) from error
+            raise NoRoom("the disk is full, so nothing more is written: free some space", _RETRY_SECONDS) from error
         raise
 
 

@@ -44,7 +44,7 @@ class OsFiles:
 
     def write_at(self, descriptor: int, data: bytes, offset: int) -> None:
         if os.pwrite(descriptor, data, offset) != len(data):
-            raise OSError(errno.EIO, "a short write")
+            raise OSError(errno.EIO, "fewer bytes were written than requested")
 
     def truncate(self, descriptor: int, length: int) -> None:
         os.ftruncate(descriptor, length)

@@ -138,7 +138,7 @@ def open_frame(key: PackKey, header: Header, payload: bytes, spot: Spot) -> tupl
     try:
         plain = stream.open_sealed(key.frame_key(header.salt), header.salt[: stream.PREFIX_BYTES], header.front(), payload)
     except stream.Tampered:
-        raise Damage(spot, "the payload does not open: it was changed, or encrypted with another key") from None
+        raise Damage(spot, "the payload can't be decrypted: it was changed, or encrypted with another key") from None
     if len(plain) < SHA_BYTES:
         raise Damage(spot, "the payload is too short")
     return plain[:SHA_BYTES], memoryview(plain)[SHA_BYTES:]

@@ -85,7 +85,7 @@ class FrameReader:
         if len(content) != header.content_length:
             raise Damage(spot, "the content has the wrong length", sha256)
         if not header.flags & FLAG_RECIPE and hashlib.sha256(content).digest() != sha256:
-            raise Damage(spot, "the content does not have its SHA-256", sha256)
+            raise Damage(spot, "the content does not match its SHA-256", sha256)
         return Frame(header, sha256, iter((content,)), spot, place)
 
     def _decompressor(self, header: Header, spot: Spot) -> ZstdDecompressor:
@@ -109,7 +109,7 @@ class FrameReader:
         try:
             yield from stream.open_chunks(key.frame_key(header.salt), prefix, header.front(), chunks, header.payload_length)
         except stream.Tampered:
-            raise Damage(spot, "the payload does not open: it was changed, or encrypted with another key") from None
+            raise Damage(spot, "the payload can't be decrypted: it was changed, or encrypted with another key") from None
 
     def _flow(self, header: Header, sha256: bytes, first: bytes, rest: Iterator[bytes], spot: Spot) -> Iterator[bytes]:
         digest, length = hashlib.sha256(), 0
@@ -130,7 +130,7 @@ class FrameReader:
         if length != header.content_length:
             raise Damage(spot, "the content has the wrong length", sha256)
         if not header.flags & FLAG_RECIPE and digest.digest() != sha256:
-            raise Damage(spot, "the content does not have its SHA-256", sha256)
+            raise Damage(spot, "the content does not match its SHA-256", sha256)
 
 
 class ObjectReader:
@@ -174,7 +174,7 @@ class ObjectReader:
                 digest.update(piece)
                 yield piece
         if digest.digest() != frame.sha256:
-            raise Damage(frame.spot, "the message does not have its SHA-256", frame.sha256)
+            raise Damage(frame.spot, "the message does not match its SHA-256", frame.sha256)
 
     def part(self, ref: PartRef) -> Iterator[bytes]:
         """The range of a message that was cut out as this part."""

@@ -76,7 +76,7 @@ def _decode_step(step: list[object]) -> Literal | PartRef:
             return PartRef(bytes.fromhex(sha256), length, None)
         case ["base64", str(sha256), int(length), int(line), str(eol)]:
             return PartRef(bytes.fromhex(sha256), length, Lines(line, eol))
-    raise ValueError(f"a recipe step of an unknown form: {step[:1]}")
+    raise ValueError(f"an unknown kind of recipe step: {step[:1]}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,4 +50,4 @@ def unseal_pieces(keys: PackKeys, path: Path) -> Iterator[bytes]:
         try:
             yield from stream.open_chunks(key, salt[: stream.PREFIX_BYTES], head, chunks, length)
         except stream.Tampered:
-            raise Damage(spot, "the file does not open: it was changed or truncated") from None
+            raise Damage(spot, "the file can't be decrypted: it was changed or truncated") from None

@@ -20,7 +20,7 @@ import psutil
 import psycopg
 from psycopg import sql
 
-from archiver.errors import DataFolderError, NotReady
+from archiver.errors import DataFolderError, no_postgres
 from archiver.secrets import SecretFolder
 from archiver.supervisor.folder import DataFolder
 from archiver.supervisor.process import RunAs, launch, running, unprivileged_user
@@ -144,7 +144,7 @@ class EmbeddedPostgres:
                     create = sql.SQL("CREATE ROLE {} LOGIN PASSWORD {}")
                     connection.execute(create.format(sql.Identifier(_APP_ROLE), sql.Literal(self._app_password)))
         except psycopg.Error as error:
-            raise NotReady(f"postgres does not answer: {str(error).strip().splitlines()[-1]}") from error
+            raise no_postgres(error) from error
 
     def _create(self, data: Path) -> None:
         """`initdb` in a temporary folder, then a rename: an interrupted start leaves no incomplete cluster."""

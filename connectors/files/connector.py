@@ -69,7 +69,7 @@ class FilesConnector:
         self._check_open()
         address = box.address.lower()
         if address not in self._roots.addresses():
-            raise Unavailable(f"there is no mail of {address} in these files any more")
+            raise Unavailable(f"these files no longer contain mail of {address}")
         owner = hashlib.sha256(f"{address}:{self._settings.model_dump_json()}".encode()).hexdigest()[:16]
         spool = FileSpool(self._context.scratch_path() / "files", owner, self._context.least_free_bytes)
         spool.prepare()

@@ -142,12 +142,14 @@ class Unpacking:
             while piece := stream.read(_PIECE_BYTES):
                 self.unpacked_bytes += len(piece)
                 if self.unpacked_bytes > self._limit:
-                    raise UnpackingRefused(f"it unpacks to more than {RATIO_LIMIT} times its size: refused as a bomb")
+                    raise UnpackingRefused(
+                        f"it unpacks to more than {RATIO_LIMIT} times its size: it may be a decompression bomb"
+                    )
                 if self.unpacked_bytes >= self._check_at:
                     self._check_at = self.unpacked_bytes + _CHECK_EVERY_BYTES
                     self.alive(self.unpacked_bytes)
                     if shutil.disk_usage(self.target).free < self.least_free_bytes:
-                        raise UnpackingRefused("there is not enough room on the disk to unpack it")
+                        raise UnpackingRefused("not enough free disk space to unpack it")
                 file.write(piece)
 
     def _place(self, name: str) -> Path:

@@ -156,7 +156,7 @@ class GraphDownloads:
     def _count_failures(self, found: Found) -> None:
         self._failures = self._failures + 1 if isinstance(found, FailedMessage) and not found.is_not_found else 0
         if self._failures >= _FAILURES_IN_A_ROW:
-            raise Unavailable(f"Microsoft Graph fails for many messages in a row: {getattr(found, 'reason', '')}")
+            raise Unavailable(f"Microsoft Graph failed for many messages in a row: {getattr(found, 'reason', '')}")
 
     def _read(self, response: httpx2.Response) -> bytes | Path:
         return self._spool.receive(self._count(response.iter_bytes()))

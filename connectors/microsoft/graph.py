@@ -285,14 +285,14 @@ def _parsed(response: httpx2.Response, most_bytes: int = _ANSWER_BYTES) -> dict[
     for chunk in response.iter_bytes():
         size += len(chunk)
         if size > most_bytes:
-            raise AnswerTooLarge("a response of Microsoft Graph is too large")
+            raise AnswerTooLarge("a response from Microsoft Graph is too large")
         parts.append(chunk)
     try:
         found = orjson.loads(b"".join(parts))
     except orjson.JSONDecodeError as error:
-        raise Unavailable("a response of Microsoft Graph is not JSON") from error
+        raise Unavailable("a response from Microsoft Graph is not JSON") from error
     if not isinstance(found, dict):
-        raise Unavailable("a response of Microsoft Graph is not valid")
+        raise Unavailable("Microsoft Graph returned an invalid response")
     return found
 
 

@@ -127,9 +127,9 @@ class Provider:
                 answer.raise_for_status()
                 fetched = answer.json()
             except (requests.RequestException, ValueError) as error:
-                raise NotReady("the OpenID provider sent no valid response") from error
+                raise NotReady("the OpenID provider sent an invalid response") from error
             if not isinstance(fetched, dict):
-                raise NotReady("the OpenID provider sent no valid response")
+                raise NotReady("the OpenID provider sent an invalid response")
             self._cache[url] = time.monotonic(), fetched
             return fetched
 
@@ -234,7 +234,7 @@ def _link_or_add(connection: Connection, principal: Principal, claims: dict[str,
     known = users.find_by_email(connection, email)
     if known is not None and known.email != email:
         # the addresses differ only in letter case: it is unknown whether the provider means the same account
-        raise NotAllowed(f"your address is known here as {known.email}: ask an administrator to make the two spellings equal")
+        raise NotAllowed(f"your address is registered here as {known.email}: ask an administrator to correct the spelling")
     if known is None:
         name = str(claims.get("name") or "") or None
         return users.add(connection, principal, email, role=role, name=name, oidc_subject=subject)

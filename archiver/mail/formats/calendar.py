@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 _FOLD = re.compile(r"\r?\n[ \t]")
-# Each piece of a parameter begins with a character that ends the one before it, and nothing is given back: one pass.
+# Each piece of a parameter begins with a character that cannot be part of the piece before it, so the match never backtracks.
 _PROPERTY = re.compile(r"([A-Za-z-]{1,64})((?:;[^:\";=]{1,64}=(?:\"(?:[^\"\n]*+\")?+|[^;:\n\"]++)*+)*+):([^\n]*)")
 _COMMON_NAME = re.compile(r";CN=(?:\"([^\"]*)\"|([^;:]*))", re.IGNORECASE)
 _ESCAPE = re.compile(r"\\([\\;,nN])")
@@ -18,7 +18,7 @@ _KINDS = frozenset({"VEVENT", "VTODO", "VJOURNAL"})
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One entry of a calendar; times as they are written, with their zone."""
+    """One entry of a calendar; times as written, with their zone."""
 
     method: str
     summary: str
@@ -37,7 +37,7 @@ class Event:
 
 
 def read_calendar(text: str) -> tuple[Event, ...]:
-    """The entries of an iCalendar text. Never raises; what is no calendar has none."""
+    """The entries of an iCalendar text. Never raises; none if the text is not a calendar."""
     method = ""
     events: list[Event] = []
     current: dict[str, str] | None = None

@@ -1,4 +1,4 @@
-"""Files that stand in the text of old mail: uuencode and yEnc. They are found, decoded, and taken out of the text."""
+"""Files embedded in the text of old mail (uuencode, yEnc): found, decoded and removed from the text."""
 
 import binascii
 import re
@@ -13,7 +13,7 @@ _Y_PART = re.compile(rb"=ypart [^\r\n]*\r?\n")
 _Y_END = re.compile(rb"(?m)^=yend[^\r\n]*\r?\n?")
 _Y_ESCAPED = re.compile(rb"=(.)", re.DOTALL)
 _FAILURES = 20
-# A line of one character may promise 45 bytes: blanks at its end were lost, or somebody means us ill.
+# A line of one character may announce 45 bytes: its trailing spaces were lost, or it is an attack.
 _UU_TIMES, _UU_BYTES = 2, 64 << 10
 _Y_SHIFT = bytes((n - 42) % 256 for n in range(256))
 
@@ -52,7 +52,7 @@ def uudecode(body: bytes) -> Embedded:
         if begin.start() < at or len(found) >= limits.EMBEDDED_FILES or failures > _FAILURES:
             continue
         end = _UU_END.search(body, begin.end())
-        if end is None:  # nor does any later one end
+        if end is None:  # without an end line, later files have none either
             break
         encoded = body[begin.end() : end.start()]
         content = _base64(encoded) if begin[0].startswith(b"begin-base64") else _uu_lines(encoded)
@@ -77,7 +77,7 @@ def _uu_lines(encoded: bytes) -> bytes | None:
         try:
             decoded.append(binascii.a2b_uu(line))
         except binascii.Error:
-            # Trailing rubbish or lost blanks: read as many characters as the length byte promises.
+            # Trailing garbage or lost spaces: read as many characters as the length byte announces.
             count = ((line[0] - 32) & 63) * 4 // 3 + 3
             try:
                 decoded.append(binascii.a2b_uu(line[: count // 4 * 4 + 1]))

@@ -1,4 +1,4 @@
-"""PGP in the text itself (RFC 9580, section 7): what is signed is read, what is encrypted is only recognised."""
+"""Inline PGP (RFC 9580, section 7): signed text is read, encrypted text is only recognised."""
 
 import re
 
@@ -14,7 +14,7 @@ _DASH_ESCAPED = re.compile(r"(?m)^- ")
 
 
 def unwrap_signed(text: str) -> MarkedText:
-    """The signed text without its armour, the signature marked as one."""
+    """The signed text without its armour; the signature is marked."""
     text = _HEAD.sub("", text, count=1)
     start = text.find(_SIGNATURE_START)
     if start < 0:

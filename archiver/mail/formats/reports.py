@@ -1,4 +1,4 @@
-"""Delivery reports (RFC 3464) and receipts (RFC 8098): what became of which mail to whom."""
+"""Delivery reports (RFC 3464) and read receipts (RFC 8098): what happened to a mail, for each recipient."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ _RECIPIENTS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """The fate of one recipient."""
+    """What happened to the mail for one recipient."""
 
     action: str  # failed, delayed, delivered, relayed, expanded; or the disposition of a receipt
     status: str  # 5.1.1

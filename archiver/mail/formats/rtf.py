@@ -1,4 +1,4 @@
-"""Text from RTF: bodies in TNEF files, and documents. Also of what encapsulates HTML (MS-OXRTFEX), the text of that HTML.
+"""Extracts text from RTF: bodies in TNEF files, documents, and RTF that encapsulates HTML (MS-OXRTFEX).
 
 Characters outside ASCII are bytes in the code page of the font that they are set in (`\\fcharsetN`), or Unicode with a
 replacement after it that older readers show (`\\uN`).
@@ -15,9 +15,9 @@ _SKIPPED = frozenset(
      "listoverridetable", "rsidtbl", "mhtmltag", "pntext", "pntxta", "pntxtb", "sp", "falt", "panose", "fontemb", "fontfile",
      "nonshppict", "bkmkstart", "bkmkend", "ftnsep", "ftnsepc", "aftnsep", "aftnsepc", "revtbl", "filetbl"}
 )  # fmt: skip
-# Text inside of what is left out otherwise: title and keywords of the document, what an object looks like.
+# Text within destinations that are otherwise omitted: title and keywords of the document, the visible result of an object.
 _SHOWN = frozenset({"title", "subject", "keywords", "doccomm", "result", "shptxt"})
-# Destinations that older readers leave out (`\*`), and that hold text or lead to some.
+# Destinations that older readers ignore (`\*`), but that contain text, or destinations with text.
 _OPTIONAL = frozenset({"annotation", "shpinst", "shptxt", "footnote"})
 _SEPARATE = frozenset(
     {"header", "headerl", "headerr", "headerf", "footer", "footerl", "footerr", "footerf", "footnote", "annotation", *_SHOWN}
@@ -47,14 +47,14 @@ _FONTS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """What a group inherits, and what ends with it."""
+    """The state that a group inherits, and that ends with the group."""
 
     skip: bool = False
     unicode_skip: int = 1
     in_rtf_only: bool = False
     codepage: str = ""
     in_fonts: bool = False
-    is_separate: bool = False  # its text does not run on where it begins and ends
+    is_separate: bool = False  # its text is separated from the text around it
 
 
 @dataclass(slots=True)
@@ -64,10 +64,10 @@ class _Reader:
     out: list[str] = field(default_factory=list)
     fonts: dict[int, str] = field(default_factory=dict)
     default_font: int = -1
-    font: int = 0  # the one that the font table describes
-    held: bytearray = field(default_factory=bytearray)  # bytes that follow each other: characters may have two
-    pending: int = 0  # characters of a replacement that are still to come
-    is_optional: bool = False  # `\*` was read, and says something about the word that follows
+    font: int = 0  # the font that the font table is describing
+    held: bytearray = field(default_factory=bytearray)  # consecutive bytes, because a character may have two
+    pending: int = 0  # characters of a replacement text that are still to be skipped
+    is_optional: bool = False  # `\*` was read; it applies to the next control word
 
     def flush(self) -> None:
         if self.held:
@@ -151,10 +151,10 @@ class _Reader:
 
 
 def rtf_to_text(rtf: str) -> str:
-    """One pass. Bytes outside ASCII are expected as the Latin-1 characters with their numbers."""
+    """Single pass. `text` has each byte outside ASCII as the Latin-1 character with that number."""
     reader = _Reader(_codepage(rtf), _State())
     stack: list[_State] = []
-    for token in _TOKEN.finditer(rtf):  # all at once, they would take a hundred times the memory of the text
+    for token in _TOKEN.finditer(rtf):  # a list of all matches would take a hundred times the memory of the text
         word, number, hexa, symbol, brace, text = token.groups("")
         if brace == "{":
             reader.flush()

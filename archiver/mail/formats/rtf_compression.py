@@ -1,4 +1,4 @@
-"""Compressed RTF (MS-OXRTFCP), as Outlook puts it into TNEF files."""
+"""Decompresses RTF (MS-OXRTFCP) from TNEF files."""
 
 import struct
 
@@ -14,7 +14,7 @@ _START = (
 
 
 def decompress_rtf(data: bytes, most: int) -> bytes | None:
-    """The RTF, cut at `most` bytes; None for what is none. One pass over the data and one over what comes out."""
+    """The RTF, truncated at `most` bytes; None if `data` is not compressed RTF. Linear in the sizes of input and output."""
     if len(data) < _HEADER.size:
         return None
     kind = _HEADER.unpack_from(data)[2]
@@ -24,7 +24,7 @@ def decompress_rtf(data: bytes, most: int) -> bytes | None:
 
 
 def _decompressed(data: bytes, most: int) -> bytes:
-    """The window is the end of what came out, with the dictionary before it: position n of it is the n-th byte, modulo 4096."""
+    """The window is the end of the output, preceded by the dictionary: its position n is the n-th byte, modulo 4096."""
     out = bytearray(_START)
     wanted, at = len(_START) + most, _HEADER.size
     while at < len(data) and len(out) < wanted:
@@ -36,7 +36,7 @@ def _decompressed(data: bytes, most: int) -> bytes:
             elif at + 1 < len(data):
                 offset, length = data[at] << 4 | data[at + 1] >> 4, (data[at + 1] & 15) + 2
                 at += 2
-                if offset == len(out) % _WINDOW:  # the sign of the end
+                if offset == len(out) % _WINDOW:  # end marker
                     return bytes(out[len(_START) :])
                 _copy(out, offset, length)
             if at >= len(data):

@@ -1,4 +1,4 @@
-"""S/MIME containers (RFC 8551, RFC 5652): whether one is signed or encrypted, and the content of a signed one."""
+"""S/MIME containers (RFC 8551, RFC 5652): their kind, and the content of signed and compressed ones."""
 
 import zlib
 from enum import StrEnum
@@ -33,7 +33,8 @@ def smime_kind(content: bytes) -> SmimeKind:
 
 
 def smime_content(content: bytes, budget: DecodeBudget, defects: Defects) -> bytes | None:
-    """The MIME entity inside a signed or compressed container; signatures are not verified here. None also for a bomb."""
+    """The MIME entity inside a signed or compressed container; signatures are not verified here. None if it exceeds the
+    budget."""
     kind = smime_kind(content)
     if kind not in (SmimeKind.SIGNED, SmimeKind.COMPRESSED):
         return None
@@ -80,7 +81,7 @@ def _length(data: bytes, at: int) -> int | None:
 
 
 def _octets(data: bytes, at: int) -> bytes | None:
-    """An OCTET STRING, whole or (BER) in pieces."""
+    """An OCTET STRING, primitive or (in BER) in pieces."""
     tag = data[at : at + 1]
     length = _length(data, at)
     start = _inside(data, at)

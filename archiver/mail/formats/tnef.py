@@ -1,6 +1,6 @@
-"""TNEF (winmail.dat): what Outlook wraps its mail in, unwrapped (MS-OXTNEF).
+"""Reads TNEF (winmail.dat), the container that Outlook wraps mail in (MS-OXTNEF).
 
-A reader of our own, because counts and lengths in these files say anything: each step here moves on in the data by at least a
+Our own reader, because counts and lengths in such files cannot be trusted: each step advances in the data by at least a
 few bytes, whatever they say, and nothing is copied that is not wanted.
 """
 
@@ -48,7 +48,7 @@ class Tnef:
 
 @dataclass(slots=True)
 class _Found:
-    """What was read so far: properties by their number, as bytes or as text."""
+    """The properties read so far, by number, as bytes or as text."""
 
     codepage: str = "cp1252"
     body: bytes = b""
@@ -57,7 +57,7 @@ class _Found:
 
 
 class _Cut(Exception):
-    """The data ends before what was announced."""
+    """The data is shorter than announced."""
 
 
 def is_tnef(content: bytes) -> bool:
@@ -112,7 +112,7 @@ def _take_of_file(file: dict[int, bytes | str], name: int, data: memoryview, cod
 
 
 def _properties(data: memoryview, wanted: frozenset[int], codepage: str) -> Iterator[tuple[int, bytes | str]]:
-    """Those that are wanted. Counts are believed only as far as there is data."""
+    """The wanted properties. Counts are limited by the amount of data."""
     at = 4
     while at + 4 <= len(data):
         kind, name = struct.unpack_from("<HH", data, at)

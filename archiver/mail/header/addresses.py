@@ -1,4 +1,4 @@
-"""Addresses of From, To and their like (RFC 5322, section 3.4), and what stands there instead."""
+"""Parses the addresses of From, To and similar fields (RFC 5322, section 3.4), and whatever senders write instead."""
 
 import re
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """One entry of an address list. What is no address at all is kept as the name, with an empty address."""
+    """One entry of an address list. Text that is not an address becomes the name, with an empty address."""
 
     name: str
     address: str
@@ -59,7 +59,7 @@ def parse_addresses(value: str, defects: Defects, limit: int = limits.ADDRESSES)
 
 @lru_cache(maxsize=8192)
 def _parse_usual(value: str) -> tuple[tuple[Address, ...], tuple[str, ...]]:
-    """The same few people write most of the mail of a mailbox, and to the same lists."""
+    """Cached, because most mail of a mailbox comes from few people and goes to few lists."""
     defects = Defects()
     return _parse(value, defects, limits.ADDRESSES), defects.as_tuple()
 
@@ -101,7 +101,7 @@ def _simple(piece: str, defects: Defects) -> Address | None:
 
 
 class _AddressList:
-    """A single pass over the tokens of a list."""
+    """Parses a list in a single pass over its tokens."""
 
     def __init__(self, text: str, defects: Defects, limit: int) -> None:
         self._text = text
@@ -115,7 +115,7 @@ class _AddressList:
 
     def _begin(self) -> None:
         self._phrase: list[str] = []  # as a name: quotes and escapes removed
-        self._source: list[str] = []  # as it stands, for an address without angle brackets
+        self._source: list[str] = []  # unchanged, for an address without angle brackets
         self._comment = ""
         self._angle: str | None = None
 
@@ -176,7 +176,9 @@ class _AddressList:
     def _angle_address(self, position: int) -> int:
         if self._angle:  # "<a@x> <b@y>": the comma is missing
             self._end_entry()
-        pattern = _ANGLE if self._quotes_close else _ANGLE_WITHOUT_QUOTES  # else each one looks for the quote to the end
+        pattern = (
+            _ANGLE if self._quotes_close else _ANGLE_WITHOUT_QUOTES
+        )  # otherwise each one would search for the closing quote to the end
         match = pattern.match(self._text, position)
         assert match is not None
         self._angle = match[1].strip()
@@ -204,7 +206,9 @@ class _AddressList:
         self._group = None
 
     def _end_entry(self) -> None:
-        phrase = "".join(self._phrase).strip().removesuffix(":").rstrip()  # `ann@example.org:;` is an empty group, called so
+        phrase = (
+            "".join(self._phrase).strip().removesuffix(":").rstrip()
+        )  # `ann@example.org:;` is an empty group with an address as its name
         if not phrase and self._angle is None and not self._comment:
             self._begin()
             return
@@ -267,7 +271,7 @@ def _last_word(text: str) -> tuple[str, str, str]:
 
 
 def _address(text: str) -> str:
-    """The address in canonical white space, or an empty string for what is none."""
+    """The address with normalised white space; empty if it is not an address."""
     text = text.strip().strip("'")
     if text.startswith("(") and text.endswith(")"):
         text = text[1:-1]

@@ -1,4 +1,4 @@
-"""Dates of mail: every spelling that occurs, the choice between several, and the date by which mail is sorted."""
+"""Dates of mail: parsing them in every spelling that occurs, and choosing the date by which a message is sorted."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -17,7 +17,7 @@ _ISO = re.compile(r"(\d{4})[-/.](\d{1,2})[-/.](\d{1,2})(?:[T ]+|$|(?=\D))")
 _COMPACT = re.compile(r"\b(\d{4})(\d{2})(\d{2})(?:T?(\d{2})(\d{2})(\d{2}))\b")
 _NUMERIC = re.compile(r"(?<![\d:+-])(\d{1,2})([-/.])(\d{1,2})\2(\d{4}|\d{2})(?![\d:])")
 _TIME = re.compile(r"(?<!\d)(\d{1,2})[:.](\d{2})(?:[:.](\d{2})(?:[.,]\d+)?)?(?![\d.])\s*([AaPp]\.?[Mm]\b\.?)?")
-_OFFSET = re.compile(r"([+-])\s?(\d{1,2})[:-]?(\d{2})?(?!\d|[:.]\d)")  # +05-30 occurs, too
+_OFFSET = re.compile(r"([+-])\s?(\d{1,2})[:-]?(\d{2})?(?!\d|[:.]\d)")  # +05-30 occurs as well
 _WORD = re.compile(r"[^\W\d_]+\.?", re.UNICODE)
 _NUMBER = re.compile(r"(?<![\d:+.-])\d{1,4}(?![\d:])")
 _JOINED = re.compile(r"(?<=[^\W_])[-/.,](?=[^\W_])")
@@ -25,9 +25,9 @@ _COMMENT = re.compile(r"\([^()]*\)")
 
 _BEFORE_RECEIPT = timedelta(days=3653)
 _AFTER_RECEIPT = timedelta(days=1)
-_DELIVERY = timedelta(days=2)  # mail that came as usual: the trace need not be read
-_FIRST_MAIL = datetime(1982, 1, 1, tzinfo=UTC)  # before RFC 822; clocks without a battery begin in 1970 and 1980
-_MAX_OFFSET_MINUTES = 24 * 60 - 1  # more than any zone has, but senders write it and Python accepts it
+_DELIVERY = timedelta(days=2)  # within this delay, the `Received` fields need not be parsed
+_FIRST_MAIL = datetime(1982, 1, 1, tzinfo=UTC)  # RFC 822 is of 1982; clocks without a battery start in 1970 or 1980
+_MAX_OFFSET_MINUTES = 24 * 60 - 1  # more than any zone has, but such offsets occur, and Python accepts them
 
 
 class ParsedDateOrigin(StrEnum):
@@ -40,14 +40,14 @@ class ParsedDateOrigin(StrEnum):
 
 
 class DatedBy(NamedTuple):
-    """The date of a message in UTC, and where it was found. There is none when nothing says when."""
+    """The date of a message in UTC, and its origin. None if neither the message nor the server has a date."""
 
     value: datetime | None
     origin: ParsedDateOrigin
 
 
 def choose_date(header_date: datetime | None, received_at: datetime | None, first_received: datetime | None) -> DatedBy:
-    """The `Date` header, else the first `Received`, else what the server says; never the present moment."""
+    """The `Date` field, else the first `Received`, else the date of the server; never the current time."""
     if header_date is not None:
         return DatedBy(header_date, ParsedDateOrigin.DATE)
     if first_received is not None:
@@ -58,21 +58,21 @@ def choose_date(header_date: datetime | None, received_at: datetime | None, firs
 
 
 class ReceivedTrace(Protocol):
-    """What the `Received` fields of a message say. Parsed only when it is needed."""
+    """The dates of the `Received` fields of a message, parsed on demand."""
 
     @property
     def first_received(self) -> datetime | None:
-        """When the last server on the way got it: the one that is nearest to the reader, and the hardest to forge."""
+        """When the last server received it, which is nearest to the recipient and hardest to forge."""
 
     @property
     def oldest_received(self) -> datetime | None:
-        """When the first server on the way got it."""
+        """When the first server received it."""
 
 
 def sort_date(header_date: datetime | None, received_at: datetime | None, trace: ReceivedTrace) -> datetime | None:
-    """`Date`, unless it is absent, later than receipt, or contradicted by the oldest `Received`; then the moment of receipt.
+    """`Date`, unless it is missing, later than the receipt, or contradicted by the oldest `Received`; then the time of receipt.
 
-    The server's date alone contradicts nothing that is older: mail that was copied into an account has the date of the copy.
+    The server's date alone does not contradict an older `Date`: mail that was copied into an account has the date of the copy.
     """
     if header_date is not None and received_at is not None and -_DELIVERY <= header_date - received_at <= _AFTER_RECEIPT:
         return header_date
@@ -89,7 +89,7 @@ def sort_date(header_date: datetime | None, received_at: datetime | None, trace:
 
 
 def _receipt(received_at: datetime | None, trace: ReceivedTrace) -> datetime | None:
-    """The message's own trace knows better than a server into which it was copied, unless it is from that server's future."""
+    """`Received` is more reliable than the server's date, which may be that of a copy, unless it is later than that date."""
     first = trace.first_received
     if first is None or (received_at is not None and first - received_at > _AFTER_RECEIPT):
         return received_at
@@ -97,7 +97,7 @@ def _receipt(received_at: datetime | None, trace: ReceivedTrace) -> datetime | N
 
 
 def parse_date(text: str) -> datetime | None:
-    """A date in UTC, or None if the text says none. Without a zone it is taken as UTC."""
+    """A date in UTC; None if the text contains none. A date without a zone is taken as UTC."""
     usual = _USUAL.match(text)
     if usual is not None:
         day, name, year, hour, minute, second, zone = usual.groups()
@@ -140,7 +140,7 @@ def _numeric_day(text: str) -> tuple[int, int, int, tuple[int, int]] | None:
     if numeric is None:
         return None
     first, separator, second, year = int(numeric[1]), numeric[2], int(numeric[3]), _year(numeric[4])
-    # 23.06.2026 is the day first, 06/23/2026 the month; where both fit, the separator tells the custom.
+    # 23.06.2026 begins with the day, 06/23/2026 with the month. If both are possible, the separator decides.
     day_first = first > 12 or (separator == "." and second <= 12)
     day, month = (first, second) if day_first else (second, first)
     return year, month, day, numeric.span()
@@ -176,7 +176,7 @@ def _month_in_cjk(text: str) -> tuple[int, int, int] | None:
 
 
 def _clock(text: str) -> tuple[tuple[int, int, int], str, str]:
-    """The time of day, the text without it, and what follows it (where the zone stands)."""
+    """The time of day, the text without it, and the text after it, which contains the zone."""
     found = _TIME.search(text)
     if found is None:
         return (0, 0, 0), text, ""

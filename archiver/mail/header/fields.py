@@ -1,6 +1,6 @@
-"""The header block of a message or part: where it ends, and its fields as they stand.
+"""Splits off the header block of a message or part: where it ends, and its fields, undecoded.
 
-Fields are text, because text is faster to take apart than bytes. Bytes outside ASCII are kept as surrogates (PEP 383) until
+Fields are text, because text is faster to split than bytes. Bytes outside ASCII are kept as surrogates (PEP 383) until
 `words.header_text` reads them.
 """
 
@@ -13,7 +13,7 @@ from archiver.mail.defects import Defects
 
 Field = tuple[str, str]  # lower-case name, unfolded value
 
-BLANK = " \t\n\r\x0b\x0c"  # what `strip` takes off bytes; off text it takes more
+BLANK = " \t\n\r\x0b\x0c"  # what `bytes.strip` removes; `str.strip` removes more
 
 _LOOK_AHEAD = 50
 _ODD_STARTS = b"\xef\r\n>F"  # of a byte order mark, a line end, a postmark
@@ -29,9 +29,9 @@ _KNOWN = re.compile(
 
 
 class FieldNames(dict[str, str]):
-    """What stands before a colon, as the name of a field, worked out once per spelling. No name: a KeyError.
+    """Maps the text before a colon to the name of a field, computed once per spelling. A KeyError if it is not a name.
 
-    With `wanted` all other names are "".
+    With `wanted`, all other names become "".
     """
 
     def __init__(self, wanted: Container[str] | None = None) -> None:
@@ -70,9 +70,9 @@ def split_block(
     limit: int = limits.HEADER_BYTES,
     names: FieldNames = ALL_NAMES,
 ) -> Block:
-    """Reads the header block of raw[start:end], looking at no more than `limit` bytes of it. Never raises.
+    """Reads the header block of raw[start:end], at most `limit` bytes of it. Never raises.
 
-    Fields that are not among `names` may be left out.
+    Fields that are not in `names` may be omitted.
     """
     end = len(raw) if end < 0 else end
     if start >= end:
@@ -96,13 +96,13 @@ def split_block(
     block = raw[start:block_end]
     fields, junk_at = _fields(_one_line_each(block, bare_cr), defects, names)
     if junk_at is not None:
-        # The blank line before the body is missing: what is not a header belongs to the body.
+        # The empty line before the body is missing: what is not a header field belongs to the body.
         body_start = start + _line_offset(block, junk_at, b"\r" if bare_cr else b"\n")
     return Block(fields, body_start, bare_cr)
 
 
 def _after_leading_lines(raw: bytes, start: int, end: int, defects: Defects) -> int:
-    """Skips what stands before the first field: an mbox postmark, empty lines, a byte order mark."""
+    """Skips everything before the first field: an mbox postmark, empty lines, a byte order mark."""
     if raw.startswith(b"\xef\xbb\xbf", start, end):
         start += 3
     if raw.startswith((b"\n", b"\r\n"), start, end):
@@ -132,12 +132,12 @@ def _text(header: bytes) -> str:
 
 
 def _fields(block: str, defects: Defects, names: FieldNames) -> tuple[list[Field], int | None]:
-    """The fields, and the number of the (unfolded) line at which the block turns out to be text."""
+    """The fields, and the number of the first unfolded line that is not a field but text."""
     lines = block.split("\n")
     if len(lines) > limits.FIELDS:
         return _odd_fields(lines, defects)
     pieces = [line.partition(":") for line in lines]
-    try:  # "" is no name
+    try:  # "" is not a name
         return [(name, value) for given, colon, value in pieces if (name := names[given if colon else ""])], None
     except KeyError:
         return _odd_fields(lines, defects)
@@ -164,7 +164,7 @@ def _odd_fields(lines: list[str], defects: Defects) -> tuple[list[Field], int | 
 
 
 def _next_known(lines: list[str], number: int) -> int:
-    """The number of the next line that is surely a header field, or 0."""
+    """The number of the next line that is certainly a header field; 0 if there is none."""
     for later in range(number + 1, min(len(lines), number + _LOOK_AHEAD)):
         if _KNOWN.match(lines[later]):
             return later
@@ -172,7 +172,7 @@ def _next_known(lines: list[str], number: int) -> int:
 
 
 def _line_offset(block: bytes, number: int, line_end: bytes) -> int:
-    """Where the `number`-th unfolded line starts in the block as it is."""
+    """The offset of the `number`-th unfolded line in the original block."""
     offset = 0
     while True:
         if number == 0:

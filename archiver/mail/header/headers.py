@@ -1,4 +1,4 @@
-"""The cheap read of a message: its header fields as values, without a look at the body."""
+"""Reads only the header of a message: its fields as values. Cheap, because the body is not read."""
 
 import re
 from dataclasses import dataclass
@@ -24,9 +24,9 @@ _RECEIVED_LOOKED_AT = 10
 _NO_ATTACHMENT = ("text/", "multipart/", "message/")
 
 
-@dataclass(slots=True)  # not frozen: that would take three times as long to make
+@dataclass(slots=True)  # not frozen, because creating a frozen one takes three times as long
 class Headers:
-    """What the header block says. Dates are in UTC; Message-IDs stand without their angle brackets."""
+    """The values of a header block. Dates are in UTC; Message-IDs are without angle brackets."""
 
     message_id: str
     subject: str
@@ -37,18 +37,18 @@ class Headers:
     bcc: tuple[Address, ...]
     reply_to: tuple[Address, ...]
     date: datetime | None
-    received: list[str]  # the `Received` fields as they stand, the last server first
+    received: list[str]  # the `Received` fields, unparsed, the last server first
     references: tuple[str, ...]
     in_reply_to: tuple[str, ...]
     list_id: str
-    content_type: str  # of the root, "text/plain" where nothing is said
+    content_type: str  # of the root; "text/plain" if there is no Content-Type
     has_attachments: bool  # a guess, from the type of the root
     header_bytes: int
     defects: tuple[str, ...]
 
     @property
     def author(self) -> Address | None:
-        """Who wrote it: the first address of From, else of Sender; without any, the first name.
+        """The author: the first address of From, else of Sender; if there is no address, the first name.
 
         From may be an empty group (RFC 6854), or a name only.
         """
@@ -59,12 +59,12 @@ class Headers:
 
     @property
     def first_received(self) -> datetime | None:
-        """When the last server on the way got it, which is what the first `Received` says. Parsed when asked for."""
+        """When the last server received it, by the first `Received`. Parsed on demand."""
         return _first_date(self.received[:_RECEIVED_LOOKED_AT])
 
     @property
     def oldest_received(self) -> datetime | None:
-        """When the first server on the way got it, which is what the last `Received` says. Parsed when asked for."""
+        """When the first server received it, by the last `Received`. Parsed on demand."""
         return _first_date(self.received[: -_RECEIVED_LOOKED_AT - 1 : -1])
 
     @property
@@ -73,7 +73,7 @@ class Headers:
 
 
 def _first_date(received: list[str]) -> datetime | None:
-    """Of the first of these fields that has one."""
+    """The date of the first of these fields that has one."""
     for value in received:
         start = value.rfind(";") + 1
         date = archivable(parse_date(header_text(value[start : start + limits.DATE_CHARS], Defects())))
@@ -99,7 +99,7 @@ def headers_of(block: Block, defects: Defects) -> Headers:
             received.append(value)
         elif name not in values:
             values[name] = value
-        elif name in _ADDRESS_FIELDS:  # RFC 5322 allows one field; two say more than one
+        elif name in _ADDRESS_FIELDS:  # RFC 5322 allows one field, but several occur, and each has addresses
             more.setdefault(name, [values[name]]).append(value)
             defects.add("repeated_field", name)
     for name, several in more.items():
@@ -147,7 +147,7 @@ def _message_id(value: str, defects: Defects) -> str:
 
 
 def message_ids(value: str, defects: Defects) -> tuple[str, ...]:
-    """The ids of References or In-Reply-To, each once, in order; the last ones when there are too many."""
+    """The ids of References or In-Reply-To, each once, in order; only the last ones if there are too many."""
     if not value:
         return ()
     text = header_text(value, defects)

@@ -1,4 +1,4 @@
-"""Names of months in the languages in which mail programs have written dates, against RFC 5322."""
+"""Month names in the languages in which mail programs write dates, in violation of RFC 5322."""
 
 _NAMES = (
     # English, German, French, Spanish, Italian, Portuguese, Dutch, Swedish/Danish/Norwegian, Polish, Czech, Russian, Turkish,

@@ -1,4 +1,4 @@
-"""Content-Type and Content-Disposition: a value and its parameters, with RFC 2231 and what is written in its place."""
+"""Parses Content-Type and Content-Disposition: a value and its parameters, by RFC 2231 and by what programs write instead."""
 
 import re
 from collections.abc import Iterator
@@ -43,7 +43,7 @@ def parse_parameters(raw: str, defects: Defects) -> Parametrised:
 
 @lru_cache(maxsize=4096)
 def _parse_usual(raw: str) -> Parametrised:
-    """Most parts of the world's mail share a few dozen of these."""
+    """Cached, because most parts of all mail share a few dozen values."""
     return _parse(raw, Defects())
 
 
@@ -69,13 +69,13 @@ def _parse(raw: str, defects: Defects) -> Parametrised:
         if continued is not None:
             numbered = pieces.setdefault(continued[1].lower(), {})
             numbered.setdefault(int(continued[2] or 0), (continued[3] is not None, given))
-    for name, numbered in pieces.items():  # RFC 2231 wins over the plain form that is sent beside it
+    for name, numbered in pieces.items():  # the RFC 2231 form takes precedence over a plain one next to it
         plain[name] = _assembled(numbered, defects)
     return Parametrised(value, plain)
 
 
 def _pairs(text: str, position: int, defects: Defects) -> Iterator[tuple[str, str]]:
-    """Names and values one after the other; what is neither is skipped up to the next semicolon."""
+    """Names and values in order; anything else is skipped up to the next semicolon."""
     count = 0
     while position < len(text):
         between = _BETWEEN.match(text, position)

@@ -1,4 +1,4 @@
-"""Header values as text: RFC 2047 encoded words, raw 8-bit bytes, and what programs made of both."""
+"""Decodes header values: RFC 2047 encoded words, raw 8-bit bytes, and malformed mixtures of both."""
 
 import binascii
 import re
@@ -15,23 +15,23 @@ _Chunk = tuple[str, bytes | str]  # charset and bytes of encoded words, or "" an
 
 
 def header_text(value: str, defects: Defects) -> str:
-    """The value of a field with what it has outside ASCII read, encoded words not yet decoded."""
+    """The value of a field with its bytes outside ASCII decoded; encoded words are left as they are."""
     if value.isascii():
         if "\x1b$" not in value:
             return value
         return charsets.decode(value.encode("ascii"), "", defects)
     defects.add("raw_8bit_header")
-    # Several charsets can meet in one field, and then each line or word has its own: UTF-8 as a whole, else a guess.
+    # One field may contain several charsets, one per line or word: tried as UTF-8 as a whole first, then guessed.
     return charsets.decode(field_bytes(value), "", Defects())
 
 
 def field_bytes(value: str) -> bytes:
-    """The value of a field as it came."""
+    """The original bytes of a field value."""
     return value.encode("ascii", "surrogateescape")
 
 
 def unstructured(value: str, defects: Defects) -> str:
-    """A subject and its like: decoded, white space made single, controls gone."""
+    """The text of an unstructured field such as the subject: decoded, white space collapsed, control characters removed."""
     text = header_text(value, defects)
     if "=?" in text:
         text = decode_words(text, defects)
@@ -44,7 +44,7 @@ def tidy(text: str) -> str:
 
 
 def decode_words(text: str, defects: Defects) -> str:
-    """Decodes RFC 2047 encoded words wherever they stand. Linear in the length of the text."""
+    """Decodes RFC 2047 encoded words wherever they occur. Linear in the length of the text."""
     if "=?" not in text:
         return text
     return "".join(_texts(_joined(_chunks(text, defects)), defects))
@@ -58,7 +58,7 @@ def _chunks(text: str, defects: Defects) -> Iterator[_Chunk]:
             break
         if ends_at < start.end():
             ends_at = text.find("?=", start.end())
-        if ends_at < 0:  # no encoded word ends after this
+        if ends_at < 0:  # there is no end of an encoded word after this
             defects.add("unterminated_encoded_word")
             break
         body, resume_at = text[start.end() : ends_at], ends_at + 2
@@ -95,7 +95,8 @@ def base64_bytes(body: str, defects: Defects) -> bytes:
 
 
 def _joined(chunks: Iterator[_Chunk]) -> Iterator[_Chunk]:
-    """White space between encoded words is not text; words of one charset may share a character (against RFC 2047, 5.3)."""
+    """White space between encoded words is not text (RFC 2047, 6.2). Adjacent words may split a character, in violation of
+    5.3."""
     charset, pending, gap = "", bytearray(), ""
     for chunk_charset, value in chunks:
         if isinstance(value, str):

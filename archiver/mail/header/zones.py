@@ -1,4 +1,4 @@
-"""Time zones by name, in minutes east of Greenwich. Where a name has several meanings, the one that mail programs mean."""
+"""Time zones by name, in minutes east of Greenwich. For ambiguous names, the meaning that mail programs use."""
 
 ZONES: dict[str, int] = {
     "UT": 0, "UTC": 0, "GMT": 0, "WET": 0, "Z": 0,

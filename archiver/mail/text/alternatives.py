@@ -1,6 +1,6 @@
-"""The two forms of one text, plain and HTML: which of them is shown, and what only the other one says.
+"""Combines the plain and the HTML form of a text: the form that is shown, and what only the other one contains.
 
-The reader of the mail has seen one of them, and searches for its words. So the words of both are part of the text: first
+The recipient has seen one of them, and searches for its words. So the words of both are part of the text: first
 the form that says more, then those lines of the other one whose words it lacks.
 """
 
@@ -9,17 +9,17 @@ from collections.abc import Sequence
 
 from archiver.mail.text.marks import Mark, MarkedText, MarkSpan
 
-# Scripts without spaces between words are compared character by character: each form breaks lines where it likes.
+# Scripts without spaces between words are compared character by character: the two forms break lines at different places.
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 _WORD = re.compile(rf"[{_UNSPACED}]|[^\W_{_UNSPACED}]++")
-# Where a link leads is not what a reader sees, and trackers give each form addresses of its own.
+# URLs are not visible to the reader, and trackers use different ones in each form.
 _ADDRESS = re.compile(r"\(?\b[a-z][a-z0-9+.-]{1,15}+:[^\s<>()]++\)?", re.IGNORECASE)
 
 
 def combine(plain: Sequence[MarkedText], html: Sequence[MarkedText], *, prefer_html: bool) -> list[MarkedText]:
-    """The form that is shown, and after it the lines of the other one that have words of their own, marked.
+    """The form that is shown, followed by the lines of the other form that have words of their own, which are marked.
 
-    `prefer_html`: the plain form is short enough to be nothing but a hint that there is HTML.
+    `prefer_html`: the plain form is so short that it may only say that there is HTML.
     """
     if not plain or not html:
         return list(plain or html)
@@ -48,7 +48,7 @@ def _without_addresses(text: str) -> str:
 
 
 def _lines_with(words: set[str], texts: Sequence[MarkedText]) -> list[MarkedText]:
-    """Whole lines, so that phrases are found as well."""
+    """Returns whole lines, so that phrases can be found."""
     if not words:
         return []
     lines = [" ".join(_without_addresses(line).split()) for marked in texts for line in marked.text.split("\n")]

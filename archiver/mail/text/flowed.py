@@ -1,9 +1,9 @@
-"""RFC 3676: format=flowed, lines that belong together made one again."""
+"""Joins the lines of format=flowed text (RFC 3676)."""
 
 import re
 
 _QUOTED = re.compile(r"(?:(?<=\n)|\A)>[^\n]*(?:\n>[^\n]*)*")
-_SEPARATOR = "-- "  # of a signature; ends with a space and is complete nevertheless (section 4.3)
+_SEPARATOR = "-- "  # the signature separator ends with a space, but is not flowed (section 4.3)
 
 
 def unflow(text: str, *, delete_space: bool = False) -> str:

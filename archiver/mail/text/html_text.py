@@ -1,4 +1,4 @@
-"""Text from HTML: words intact, blocks on lines of their own, links as text, hidden and quoted passages marked."""
+"""Extracts text from HTML: words intact, one line per block, links as text, hidden and quoted passages marked."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -21,12 +21,12 @@ _LIST = re.compile(r"<(/?)[uUoO][lL](?=[\s>])")
 _MANY_ITEMS = 500
 _SOUP_TAGS = 10_000
 _BLANK_LINES = re.compile(r"\n[ \t\xa0\u200b-\u200f\u00ad\u034f\ufeff]*\n(?:[ \t\xa0\u200b-\u200f\u00ad\u034f\ufeff]*\n)+")
-# A control character that HTML parsers leave where it is; the letter after it says what begins or ends there.
+# A control character that HTML parsers preserve; the letter after it says what begins or ends at this point.
 _SIGN = "\x1a"
 _LETTERS = {Mark.HIDDEN: "h", Mark.QUOTE: "q", Mark.SIGNATURE: "s"}
 _MARKS = {letter: mark for mark, letter in _LETTERS.items()}
 _END = "e"
-# In the spellings of the programs that write them: Internet Explorer wrote tags and properties in capitals.
+# In the spellings that programs use: Internet Explorer wrote tags and properties in capitals.
 _HINTS: tuple[tuple[str, Mark], ...] = (
     ("display:none", Mark.HIDDEN),
     ("display: none", Mark.HIDDEN),
@@ -42,7 +42,7 @@ _HINTS: tuple[tuple[str, Mark], ...] = (
 )
 _CAPITAL_HINTS = frozenset({"DISPLAY: none", "<BLOCKQUOTE"})
 _CAPITALS = re.compile(r"<[A-Z]")
-# What must follow where the hint alone is not enough.
+# Patterns that must follow if the hint alone is ambiguous.
 _CHECKS = {
     "font-size:0": re.compile(r"font-size:0(?:\.0+)?(?:px|pt|em|rem|%)?[\s;\"'!]"),
     "font-size: 0": re.compile(r"font-size: 0(?:\.0+)?(?:px|pt|em|rem|%)?[\s;\"'!]"),
@@ -57,7 +57,7 @@ _VOID = frozenset(
 
 @dataclass(slots=True)
 class Html:
-    """HTML whose text is wanted, and then that text."""
+    """An HTML document, and its text once it has been extracted."""
 
     html: str
     defects: Defects
@@ -72,14 +72,15 @@ class _Prepared(NamedTuple):
 
 
 def html_to_text(html: str, defects: Defects) -> MarkedText:
-    """The text of an HTML document. Linear in its size, apart from what the parser needs for the depth that is left."""
+    """The text of an HTML document. Linear in its size; `nesting` limits the depth, on which the parser takes longer."""
     wanted = Html(html, defects)
     read_html((wanted,))
     return wanted.text
 
 
 def read_html(wanted: Sequence[Html]) -> None:
-    """Finds the texts of several, step by step as `message.read_messages` does: much of the time is spent in here."""
+    """Extracts the texts of several documents, step by step like `message.read_messages`, because this is where most time is
+    spent."""
     prepared = [_prepared(one) for one in wanted]
     texts = [soup_to_text(one.html) if one.is_soup else _extracted(one.html) for one in prepared]
     for one, text, source in zip(wanted, texts, prepared, strict=True):
@@ -87,7 +88,7 @@ def read_html(wanted: Sequence[Html]) -> None:
 
 
 def _prepared(wanted: Html) -> _Prepared:
-    """What can be given to the extraction."""
+    """The document in a form that is safe to extract."""
     html = wanted.html
     if len(html) > limits.HTML_BYTES:
         wanted.defects.add("html_too_large")
@@ -104,9 +105,9 @@ def _prepared(wanted: Html) -> _Prepared:
     if tags > _MANY_ITEMS and html.count("<li") + html.count("<LI") > _MANY_ITEMS:
         html = _LIST.sub(r"<\1div", html)  # indenting long lists takes quadratic time
     if not is_soup:
-        html = _CELL_END.sub(" </t", html)  # the extraction glues cells that follow each other together
-        html = _OPTION.sub(r" <\1", html)  # and the choices of a form
-        html = _FRAMES.sub(r"<\1div", html)  # what is shown where there are no frames: here there are none
+        html = _CELL_END.sub(" </t", html)  # the extraction would join adjacent cells without a space
+        html = _OPTION.sub(r" <\1", html)  # … and the options of a form
+        html = _FRAMES.sub(r"<\1div", html)  # shown by readers without frames, such as this one
     return _Prepared(html, is_soup, bool(regions))
 
 
@@ -135,7 +136,7 @@ def _with_signs(html: str, regions: list[tuple[int, str]]) -> str:
 
 
 def _regions(html: str, may_quote: bool) -> Iterator[tuple[int, str]]:
-    """Places in the HTML and the signs to put there: around the content of what is hidden, quoted, or a signature."""
+    """Positions in the HTML and the signs to insert there, around hidden and quoted content and signatures."""
     in_capitals = _CAPITALS.search(html, 0, 4000) is not None
     for hint, mark in _HINTS:
         if (mark is Mark.QUOTE and not may_quote) or (hint in _CAPITAL_HINTS and not in_capitals):

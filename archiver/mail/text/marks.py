@@ -1,4 +1,4 @@
-"""Marks on a text: what of it is quoted, a signature, hidden, from a message inside the message, or of its other form."""
+"""Marks on a text: which passages are quoted, hidden, a signature, from a nested message, or from its other form."""
 
 from enum import StrEnum
 from typing import NamedTuple
@@ -12,9 +12,9 @@ class Mark(StrEnum):
     ALTERNATIVE = "alternative"  # only in the form of the text that is not shown
 
 
-# Named tuples, because a reply can have many spans and frozen dataclasses are slower to make.
+# Named tuples, because a reply can have many spans, and frozen dataclasses are slower to create.
 class MarkSpan(NamedTuple):
-    """text[start:end] is what the mark says. Spans are in order of their start and can overlap."""
+    """The mark of text[start:end]. Spans are ordered by their start and may overlap."""
 
     start: int
     end: int
@@ -33,7 +33,7 @@ EMPTY = MarkedText("")
 
 
 def unmarked(text: str, spans: tuple[MarkSpan, ...]) -> str:
-    """What the sender wrote anew: the text without its marked spans."""
+    """What the sender wrote: the text without its marked spans."""
     kept, at = [], 0
     for span in sorted(spans, key=lambda span: span.start):
         if span.start > at:

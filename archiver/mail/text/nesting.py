@@ -1,6 +1,6 @@
-"""Keeps hostile HTML away from HTML5 parsers, all of which take quadratic time on deep nesting and on countless attributes.
+"""Protects HTML5 parsers from hostile HTML: all of them take quadratic time on deep nesting and on many attributes.
 
-Text is never dropped: only tags are, beyond a depth that no one writes.
+Text is never dropped, only tags beyond a depth that does not occur in real mail.
 """
 
 import re
@@ -14,14 +14,14 @@ _ATTRIBUTE = re.compile(r"\s[^\s=]")
 _FEW_TAGS = 1_500
 _TAG_CHARS = 16 << 10
 _ATTRIBUTES = 500
-# Elements that never have content, and those that the next one of their kind closes.
+# Elements without content, and those that the next element of the same kind closes.
 _FLAT = frozenset({
     "area", "base", "br", "col", "embed", "frame", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr",
     "p", "li", "td", "th", "tr", "dt", "dd", "option", "tbody", "thead", "tfoot", "html", "head", "body",
 })  # fmt: skip
 
 
-# Formatting is opened anew in each paragraph that follows (HTML, section 13.2.4.3), and lists are indented level by level.
+# Open formatting is repeated in each following paragraph (HTML, section 13.2.4.3), and lists are indented level by level.
 _REPEATED = frozenset({
     "a", "b", "big", "code", "em", "font", "i", "nobr", "s", "small", "strike", "strong", "tt", "u",
     "ul", "ol", "dl", "blockquote",
@@ -30,7 +30,7 @@ _REPEATED_DEPTH = 32
 
 
 class _Steps(dict[str, int]):
-    """Tag name to change of depth, worked out once per spelling."""
+    """Maps a tag name to its change of depth, computed once per spelling."""
 
     def __init__(self, only: frozenset[str] | None = None) -> None:
         self._only = only
@@ -51,7 +51,7 @@ _REPEATED_STEPS = _Steps(_REPEATED)
 def cap_nesting(html: str, tags: int) -> str:
     """The same text with at most `limits.HTML_DEPTH` open elements and no tag with hundreds of attributes.
 
-    `tags` is how many "<" there are, which callers know.
+    `tags` is the number of "<", which callers already know.
     """
     if len(html) > _TAG_CHARS:
         html = _without_huge_tags(html)
@@ -92,8 +92,8 @@ def _is_beyond(depth: int, step: int, limit: int) -> bool:
 
 
 def _without_huge_tags(html: str) -> str:
-    """A long tag is usual (an inline image); one with hundreds of attributes is an attack."""
-    # A stretch of that length without ">" covers at least one window of half the length.
+    """A long tag is normal (an inline image); one with hundreds of attributes is an attack."""
+    # A run of that length without ">" covers at least one window of half the length.
     half = _TAG_CHARS // 2
     kept: list[str] = []
     at = looked_at = 0

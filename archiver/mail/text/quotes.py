@@ -1,4 +1,4 @@
-"""What of a plain text is quoted from another mail, and what is a signature, so that search can prefer new words.
+"""Finds quotations and signatures in plain text, so that search can prefer new words.
 
 All patterns begin with a line end and are used on "\\n" + text: that lets the regex engine leap from line to line, and a match
 that starts at n in there is a line that starts at n in the text. Where there is a choice of words, their initials are looked
@@ -37,7 +37,7 @@ _SENT_FROM = re.compile(
     r"|Verstuurd vanaf mijn [^\n]{2,40}|Skickat från min [^\n]{2,40}|Отправлено с [^\n]{2,40})(?=\n|\Z)"
 )
 _SIGNATURE_LINES = 30
-# Most texts have nothing of it, and one look tells; of the others, few have what begins with a word.
+# One cheap check excludes most texts; few of the others contain the forms that begin with a word.
 _BY_WORD = (
     r"\*?(?:From|Von|De|Da|Van|Från|Fra|Od|От)\*?[ \t]?:|Sent from|Get Outlook"
     r"|Von meinem|Envoyé de|Enviado|Inviato|Verstuurd|Skickat|Отправлено"
@@ -80,7 +80,7 @@ def _quotes(padded: str, by_word: bool) -> Iterator[_Range]:
 
 
 def _attribution_start(padded: str, start: int) -> int:
-    """Where the line above a quote starts, if it says who wrote what is quoted; it can be folded into two."""
+    """The start of the line above a quotation if it names the author; it may be folded into two lines."""
     above = padded[max(0, start - _ATTRIBUTION_CHARS) : start].rstrip()
     if not above.endswith(":"):
         return start
@@ -107,7 +107,7 @@ def _merged(spans: list[_Range]) -> list[_Range]:
 
 
 def _signatures(padded: str, quotes: list[_Range], by_word: bool) -> Iterator[_Range]:
-    """From a separator that is not quoted to the next quote or the end, if it is short enough to be a signature."""
+    """From an unquoted separator to the next quotation or the end, if that is short enough for a signature."""
     length, after = len(padded) - 1, 0
     if "\n--" in padded:
         for found in list(_SIGNATURE.finditer(padded))[-3:]:

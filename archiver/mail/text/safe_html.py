@@ -1,4 +1,4 @@
-"""Mail HTML made safe to show. The page that shows it still needs a sandboxed frame and a content security policy."""
+"""Makes the HTML of mail safe to display. The page must still use a sandboxed frame and a content security policy."""
 
 import re
 from collections.abc import Callable
@@ -64,16 +64,16 @@ ResolveCid = Callable[[str], str | None]
 
 @dataclass(frozen=True, slots=True)
 class SafeHtml:
-    """HTML that loads nothing from elsewhere and runs nothing, and what was taken out of it."""
+    """HTML that loads nothing from other servers and runs no scripts, and what was removed from it."""
 
     html: str
-    blocked_remote: int  # images, backgrounds and fonts that would have told the sender of the reading
-    links: tuple[str, ...]  # where the links really lead, each once
+    blocked_remote: int  # images, backgrounds and fonts whose loading would tell the sender that the mail was opened
+    links: tuple[str, ...]  # the real targets of links, each once
     unresolved_cids: tuple[str, ...]
 
 
 class _Filter:
-    """Decides attribute by attribute, and counts."""
+    """Filters attributes one by one, and counts what it removes."""
 
     def __init__(self, resolve_cid: ResolveCid, *, keep_remote: bool) -> None:
         self._resolve_cid = resolve_cid
@@ -125,9 +125,9 @@ class _Filter:
 
 
 def safe_html(html: str, resolve_cid: ResolveCid = lambda _: None, *, keep_remote: bool = False) -> SafeHtml:
-    """Cleans HTML for showing. `resolve_cid` gives the address under which the image with a Content-ID can be loaded.
+    """Cleans HTML for display. `resolve_cid` returns the URL of the image with a Content-ID.
 
-    `keep_remote` keeps images of other servers, for a reader who asked for them.
+    `keep_remote` keeps images from other servers, if the reader requested them.
     """
     html = html[: limits.HTML_BYTES].replace("\0", "")
     html = cap_nesting(html, html.count("<"))

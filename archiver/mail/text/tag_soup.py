@@ -1,6 +1,6 @@
-"""Text from HTML with tens of thousands of tags, on which the extraction by a real parser takes quadratic time.
+"""Extracts text from HTML with tens of thousands of tags, on which a real parser takes quadratic time.
 
-One pass over the tags with regular expressions: coarser, and linear whatever the input is.
+A single pass over the tags with regular expressions: less precise, but linear for any input.
 """
 
 import html as html_module
@@ -8,7 +8,7 @@ import re
 
 _TAG = re.compile(r"<(/?)([a-zA-Z][a-zA-Z0-9]*+)([^<>]*+)>")
 _HREF = re.compile(r"\shref\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s>]+))", re.IGNORECASE)
-_LONG_NUMBERS = re.compile(r"&#\d{8,}+;?")  # no character has one, and `int` refuses thousands of digits
+_LONG_NUMBERS = re.compile(r"&#\d{8,}+;?")  # longer numbers are no characters, and `int` rejects thousands of digits
 _SPACES = re.compile(r"[ \t\r\n\f]+")
 _BLOCKS = frozenset({
     "address", "article", "blockquote", "br", "center", "dd", "div", "dl", "dt", "footer", "form", "h1", "h2", "h3", "h4", "h5",
@@ -39,7 +39,7 @@ def soup_to_text(html: str) -> str:
 
 
 def _without(html: str, opening: str, closing: str) -> str:
-    """Without what stands between two marks; one that is never closed goes to the end."""
+    """Removes everything between two markers; without a closing marker, everything to the end."""
     lower = html.lower()
     if opening not in lower or len(lower) != len(html):
         return html

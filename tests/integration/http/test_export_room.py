@@ -72,7 +72,7 @@ def test_an_export_stops_before_the_disk_is_full(world: ImportWorld, who: Princi
     left.parent.mkdir()
     left.write_bytes(b"of a process that died")
     export_jobs.run_open(world.engine, world.work.ingest.archive, full)
-    assert world.one("SELECT error FROM exports") == "the disk is nearly full, and nothing more is written: free some space"
+    assert world.one("SELECT error FROM exports") == "the disk is nearly full, so nothing more is written: free some space"
     assert list(left.parent.iterdir()) == []
 
 
