@@ -1,4 +1,4 @@
-"""The text of attachments, found in separate processes with limits.
+"""Extracts the text of attachments, in separate processes with limits.
 
 with Extractor(processes=2) as extractor:
     extraction = extractor.extract(data, name="invoice.pdf", declared_type="application/pdf")

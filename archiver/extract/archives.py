@@ -1,4 +1,4 @@
-"""The files inside archives and mail, one after the other, within limits on their number and size."""
+"""Unpacks archives and mail, one file at a time, within limits on number and size."""
 
 import bz2
 import gzip
@@ -21,12 +21,12 @@ from archiver.mail.message import Message, read_message
 
 ARCHIVES = frozenset({"zip", "tar", "7z", "gzip", "bzip2", "xz"})
 PACKAGES = frozenset({"docx", "xlsx", "pptx"})
-"""Documents that may hold others."""
+"""Documents that may contain other documents."""
 
 
 @dataclass(slots=True)
 class UnpackBudget:
-    """What may still be unpacked, over all levels."""
+    """How much may still be unpacked, in total over all levels."""
 
     bytes_left: int = limits.ARCHIVE_BYTES
     files_left: int = limits.ARCHIVE_FILES
@@ -40,7 +40,7 @@ class UnpackBudget:
             raise ExtractionRefused(ExtractionState.TOO_LARGE, "contains more files than the limit")
 
     def read(self, source: IO[bytes]) -> bytes:
-        """Reads a stream without trusting what its archive says about its size."""
+        """Reads a stream without trusting the size that the archive declares."""
         content = source.read(self.bytes_left + 1)
         self.take(len(content))
         return content
@@ -67,7 +67,7 @@ def unpack(kind: str, data: bytes, name: str, budget: UnpackBudget) -> Iterator[
 
 
 def embedded_files(data: bytes, budget: UnpackBudget) -> Iterator[File]:
-    """Documents inside a document of Office."""
+    """Documents embedded in an Office document."""
     return _zip(data, budget, "/embeddings/")
 
 
@@ -130,7 +130,7 @@ def _compressed(kind: str, data: bytes, name: str, budget: UnpackBudget) -> Iter
 
 
 def open_mail(data: bytes, budget: UnpackBudget) -> tuple[Message, Iterator[File]]:
-    """A message and its files; the messages inside it are part of its text already."""
+    """A message and its files; the text of nested messages is already part of its text."""
     decoding = DecodingBudget.of(len(data))
     decoding.left = min(decoding.left, budget.bytes_left)
     message = read_message(data, decoding)

@@ -1,4 +1,4 @@
-"""What an extracting child answers (archiver.extract.serving): the text of a file, a page of a PDF as a picture."""
+"""The requests that an extraction process answers (archiver.extract.serving): the text of a file, a PDF page as an image."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from archiver.extract.pictures import draw_page
 from archiver.extract.reading import extract_file
 from archiver.extract.serving import Answer, Answers
 
-_OCR_SHARE = 0.8  # of the time that the whole file has: what was recognised by then is given, and not lost
+_OCR_SHARE = 0.8  # share of the time for the whole file; what was recognised by then is returned instead of lost
 
 
 def _extract(header: dict[str, Any], pieces: list[bytes]) -> Answer:

@@ -1,6 +1,6 @@
-"""Streams of compound files (MS-CFB), in which the Office of the years up to 2007 keeps its documents.
+"""Reads the streams of compound files (MS-CFB), the container of Office documents before 2007.
 
-A chain of sectors that is damaged ends where it is; no chain is longer than the file, so none goes round in circles.
+A damaged chain of sectors ends at the damage. No chain is longer than the file, so a cycle ends as well.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _MAGIC = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 _ENTRY_BYTES = 128
 _MINI_CUTOFF = 4096
 _MINI_BYTES = 64
-_LAST = 0xFFFFFFFA  # numbers from here on are no sectors
+_LAST = 0xFFFFFFFA  # numbers from here on have special meanings
 _STORAGE, _STREAM, _ROOT = 1, 2, 5
 _MOST_ENTRIES = 100_000
 
@@ -34,7 +34,7 @@ class NotCompound(ValueError):
 
 
 class CompoundFile:
-    """The streams of the document itself. Those of documents inside it are in storages, and do not belong to it."""
+    """The streams of the document itself. Those of embedded documents are in storages and are not included."""
 
     def __init__(self, data: bytes) -> None:
         if not data.startswith(_MAGIC) or len(data) < 512:
@@ -54,7 +54,7 @@ class CompoundFile:
         self.names = self._names_in_root()
 
     def stream(self, *names: str) -> bytes | None:
-        """The first of these names, in whatever case."""
+        """The stream with the first of these names that exists, ignoring case."""
         for name in names:
             entry = self.names.get(name.casefold())
             if entry is not None and entry.kind == _STREAM:

@@ -1,9 +1,8 @@
-"""Shuts a child in before it reads a byte of what strangers sent: another user, no network, no files, no new processes.
+"""Confines a child process before it reads untrusted data: another user, no network, no files, no new processes.
 
-Each measure is taken where the kernel has it and left out where it has not; what is in force is told to whoever asks
-(`archiver doctor`). Call it first thing in a process, while it has one thread: most measures hold for a thread and those that
-it starts later. Nothing here needs rights: an ordinary user may give up what it has.
-"""
+Each measure is applied if the kernel supports it. What is in force is reported on request
+(`archiver doctor`). Call it at the very start of a process, while it has one thread: most measures apply to a thread and those
+that it starts later. Nothing here needs privileges: an ordinary user may give up its own rights."""
 
 from __future__ import annotations
 
@@ -71,7 +70,7 @@ def confine(scratch: Path | None = None) -> list[str]:
 
 
 def refused() -> dict[str, bool]:
-    """Tries what must not work. For `archiver doctor`: what the kernel does counts, not what it was asked for."""
+    """Tries what must not work. `archiver doctor` reports what the kernel does, not what it was asked to do."""
     return {"network": _is_refused(_open_socket), "files": _is_refused(_look_around)}
 
 
@@ -98,7 +97,7 @@ def _call(name: str, *given: int) -> bool:
 
 
 def _limit_files(*, writes: bool) -> None:
-    """What a library writes to standard error must not fill the disk."""
+    """Output of a library on standard error must not fill the disk."""
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with contextlib.suppress(OSError, ValueError):
@@ -109,13 +108,13 @@ def _limit_files(*, writes: bool) -> None:
 
 
 def _leave_network(*, alone: bool) -> bool:
-    """Root may do it as it is; an ordinary user needs a user namespace around it (`alone`), in which it is itself."""
+    """Root can do this directly; an ordinary user needs a user namespace (`alone`), in which it keeps its own id."""
     if not alone:
         return os.geteuid() == 0 and _call("unshare", _CLONE_NEWNET | _CLONE_NEWIPC)
     user, group = os.geteuid(), os.getegid()
     if not _call("unshare", _CLONE_NEWUSER | _CLONE_NEWNET | _CLONE_NEWIPC):
         return False
-    with contextlib.suppress(OSError):  # it stays the overflow user then, which is as good for us
+    with contextlib.suppress(OSError):  # then it runs as the overflow user, which serves the purpose as well
         Path("/proc/self/setgroups").write_text("deny")
         Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
         Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
@@ -123,7 +122,7 @@ def _leave_network(*, alone: bool) -> bool:
 
 
 def _become_nobody(*, keeps_reading: bool) -> bool:
-    """Root becomes `nobody`. Where our own code lies behind closed folders (/root), the right to read through them stays, and
+    """Root becomes `nobody`. If our own code is in folders closed to others (/root), the capability to read them is kept, and
     Landlock says what is read."""
     if os.geteuid() != 0:
         return False
@@ -138,7 +137,7 @@ def _become_nobody(*, keeps_reading: bool) -> bool:
         os.setgroups([])
         os.setresgid(group, group, group)
         os.setresuid(user, user, user)
-    except OSError:  # a container that may not
+    except OSError:  # a container without that permission
         _keep_capabilities(0)
         return False
     _keep_capabilities(1 << _CAP_DAC_READ_SEARCH if keeps_reading else 0)
@@ -158,7 +157,7 @@ def _keep_capabilities(kept: int) -> None:
 
 
 def _is_reachable() -> bool:
-    """Whether a user who owns nothing can read our code."""
+    """Whether a user without any rights can read our code."""
     if os.geteuid() != 0:
         return True
     return all(_others_may_pass(folder) for place in _code() for folder in (place, *place.parents))
@@ -174,7 +173,7 @@ def _others_may_pass(folder: Path) -> bool:
 
 
 def _code() -> Iterator[Path]:
-    """Where modules are loaded from, also later: codecs are loaded when a mail first names them. Not the current folder, which
+    """Where modules are loaded from, even later: a codec is loaded when a mail first uses it. Not the current folder, which
     may hold the archive."""
     paths = sysconfig.get_paths()
     wanted = {paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}

@@ -1,4 +1,4 @@
-"""One reader per kind of document: bytes in, pages out. They run in the child process and may raise whatever they like."""
+"""One reader per kind of document: bytes in, pages out. They run in the child process and may raise anything."""
 
 import re
 import zipfile
@@ -53,7 +53,7 @@ def read_pdf(data: bytes) -> Iterator[TextPage]:
 
 
 def pages_with_pictures(data: bytes, numbers: Sequence[int]) -> Iterator[int]:
-    """Which of these pages, counted from 1, hold a picture: a scan, or nothing but an illustration."""
+    """The pages of these, counted from 1, that contain an image: a scan, or just an illustration."""
     with open_pdf(data) as document:
         for number in numbers:
             page = document[number - 1]
@@ -77,7 +77,8 @@ def read_workbook(data: bytes) -> Iterator[TextPage]:
 
 
 def read_xls(data: bytes) -> Iterator[TextPage]:
-    """Cells as they look, and after them what the reader of cells does not know; all of it, if that reads less or nothing."""
+    """Cells as displayed, followed by what the cell reader does not support (see old_sheets), or everything by our own reader
+    if that reads more."""
     pages, failed = _pages_or_reason(read_workbook, data)
     try:
         sheets = read_sheets_of(data)
@@ -117,9 +118,7 @@ def read_office(kind: str) -> Reader:
     def read(data: bytes) -> Iterator[TextPage]:
         if kind == "epub":
             _check_zip(data)
-        options: dict[str, Any] = {
-            "disable_ocr": True
-        }  # its type stub has not heard of this one; without it, it reads pictures
+        options: dict[str, Any] = {"disable_ocr": True}  # missing in its type stub; without this option, it would read images
         config = kreuzberg.ExtractionConfig(use_cache=False, **options)
         try:
             result = kreuzberg.extract_bytes_sync(data, _MIME_TYPES[kind], config)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-EXTRACTOR_VERSION = 2  # rises when the same bytes give another outcome; only then is a failed extraction tried again
+EXTRACTOR_VERSION = 2  # increased when the same bytes give another result; only then is a failed extraction retried
 
 
 class ExtractionState(StrEnum):
@@ -18,7 +18,7 @@ class ExtractionState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TextPage:
-    """A page, slide or sheet; what has no pages is page 0. `file` is the path inside an archive or mail."""
+    """A page, slide or sheet; a file without pages is page 0. `file` is the path inside an archive or mail."""
 
     number: int
     text: str
@@ -27,13 +27,13 @@ class TextPage:
 
 @dataclass(frozen=True, slots=True)
 class Extraction:
-    """The text of a file, or why there is none. It can have both: pages, and a reason why some are missing."""
+    """The text of a file, or the reason why there is none. It may have both: pages, and a reason why others are missing."""
 
     state: ExtractionState
     reason: str = ""
     pages: tuple[TextPage, ...] = ()
-    kind: str = ""  # what the content is, whatever its name says
-    needs_ocr: bool = False  # there are pictures in it that may hold text, and nothing has read them
+    kind: str = ""  # the type of the content, regardless of its name
+    needs_ocr: bool = False  # it has images that may contain text, which were not read
     extractor_version: int = EXTRACTOR_VERSION
 
     @property
@@ -43,7 +43,7 @@ class Extraction:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A page of a document as it looks, or why it can't be shown; and how many pages there are."""
+    """A rendered page of a document, or the reason why it can't be shown, and the number of pages."""
 
     state: ExtractionState
     reason: str = ""
@@ -52,7 +52,7 @@ class Picture:
 
 
 class ExtractionRefused(Exception):
-    """A reader can't give text; the state says what that means for the file."""
+    """A reader can't extract text; `state` says what that means for the file."""
 
     def __init__(self, state: ExtractionState, reason: str) -> None:
         super().__init__(reason)

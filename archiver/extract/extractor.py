@@ -1,4 +1,4 @@
-"""The text and the looks of files, found in child processes."""
+"""Extracts text and renders pages, in child processes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Extractor:
     """Extracts text in child processes. Any number of threads may call it; each waits for a free child."""
 
     def __init__(self, processes: int = 2, *, ocr_languages: str = "", seconds: float = limits.SECONDS) -> None:
-        """`ocr_languages`, as tesseract names them (`eng+deu`): pictures are read, too."""
+        """`ocr_languages`, in the form of tesseract (`eng+deu`), switch on text recognition in images."""
         self._languages = ocr_languages
         self.children = Children("archiver.extract.child", processes, seconds, programs=bool(ocr_languages))
 
@@ -37,9 +37,9 @@ class Extractor:
         seconds: float = math.inf,
         tick: Callable[[], None] = lambda: None,
     ) -> Extraction:
-        """The text of a file, within `seconds` if that is less than a file may take anyway. `tick` is called every few seconds.
+        """The text of a file, within `seconds` if that is less than the general limit. `tick` is called every few seconds.
 
-        Never raises for what is in the file; OSError if there is no process to be had.
+        Never raises because of the content of the file; OSError if no process can be started.
         """
         size = data.stat().st_size if isinstance(data, Path) else len(data)
         if size == 0:
@@ -56,9 +56,9 @@ class Extractor:
             return Extraction(ExtractionState.BROKEN, "the reader's answer makes no sense")
 
     def draw(self, data: bytes, page: int, wait: float | None = None) -> Picture:
-        """A page of a PDF, counted from 1, as PNG; page 0 for the number of pages alone. Never raises for what is in it.
+        """A page of a PDF, counted from 1, as PNG; page 0 for just the number of pages. Never raises because of its content.
 
-        ChildrenBusy after `wait` seconds without a free child.
+        Raises ChildrenBusy if no child becomes free within `wait` seconds.
         """
         try:
             with self.children.talk(wait) as talk:
@@ -70,7 +70,7 @@ class Extractor:
             return Picture(ExtractionState.BROKEN, "the reader's answer makes no sense")
 
     def close(self) -> None:
-        """Ends all children at once, also those at work: their callers see a broken file."""
+        """Ends all children at once, even working ones; their callers get a broken file."""
         self.children.close()
 
 

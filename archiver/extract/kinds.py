@@ -1,4 +1,4 @@
-"""What a file is, by its content. Names and declared types are only asked where the content leaves a choice."""
+"""Detects the type of a file by its content. Name and declared type matter only if the content is ambiguous."""
 
 import re
 import zipfile
@@ -32,7 +32,7 @@ _MAGIC: tuple[tuple[int, bytes, str], ...] = (
     (0, b"!BDN", "pst"),
 )
 _OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
-# Before version 5, an Excel file is nothing but its records (BIFF), and the first one says so.
+# Before version 5, an Excel file is a plain sequence of records (BIFF), recognised by the first one.
 _BIFF = (b"\x09\x00\x04\x00", b"\x09\x02\x06\x00", b"\x09\x04\x06\x00", b"\x09\x08\x08\x00", b"\x09\x08\x10\x00")
 # Streams of an OLE file (MS-CFB).
 _OLE_STREAMS: tuple[tuple[str, str], ...] = (
@@ -71,12 +71,12 @@ _TEXT_NAMES = (
     ".patch",
 )
 _CERTAIN_BYTES = 256
-"""This many random bytes contain a control character: a file without one is text, whatever its charset."""
-_CONTROL_SHARE = 0.02  # of a text that has a few: backspaces, zeros, marks of a printer
+"""Any random data of this size contains a control character, so a file without one is text in some charset."""
+_CONTROL_SHARE = 0.02  # allowed share in a text: backspaces, zeros, printer codes
 
 
 def detect_kind(data: bytes, name: str = "", declared_type: str = "") -> str:
-    """A short word: pdf, docx, …, text, html, image, zip, …, or `binary` for what is none of them."""
+    """A short name: pdf, docx, …, text, html, image, zip, …, or `binary` for anything else."""
     if data.startswith(b"%PDF-"):
         return "pdf"
     if data.startswith(b"ustar", 257):
@@ -89,7 +89,7 @@ def detect_kind(data: bytes, name: str = "", declared_type: str = "") -> str:
         return "xls"
     if data[:6].lower().lstrip().startswith(b"{\\rtf"):
         return "rtf"
-    if b"%PDF-" in data[:1024]:  # readers accept rubbish before it (ISO 32000, annex H)
+    if b"%PDF-" in data[:1024]:  # readers accept garbage before it (ISO 32000, annex H)
         return "pdf"
     text = _text_kind(data, name, declared_type)
     if text:
@@ -118,7 +118,7 @@ def _zip_kind(data: bytes) -> str:
 
 
 def _ole_kind(data: bytes) -> str:
-    """By the streams of the document itself: one inside it has its own, further down."""
+    """By the streams at the top level, because embedded documents have their own further down."""
     try:
         names = CompoundFile(data).names
     except NotCompound:
@@ -133,7 +133,8 @@ def _ole_kind(data: bytes) -> str:
 
 
 def wide_codec(data: bytes) -> str:
-    """Of UTF-16 without a byte order mark: every other byte is zero where text is mostly Latin. Empty for all else."""
+    """The codec of UTF-16 without a byte order mark: in mostly Latin text, every other byte is zero. Empty for anything
+    else."""
     head = data[:4096]
     if len(head) < 4 or head.startswith((b"\xff\xfe", b"\xfe\xff")):
         return ""
@@ -152,7 +153,7 @@ def _is_text(head: bytes, name: str, declared_type: str) -> bool:
     try:
         head.decode()
     except UnicodeDecodeError as error:
-        # Eight-bit text in some charset, or something binary that happens to have no control characters
+        # Eight-bit text in some charset, or binary data that happens to have no control characters
         return error.start >= len(head) - 3 or len(re.findall(rb"[\x80-\xff]", head)) < len(head) * 0.9
     return True
 

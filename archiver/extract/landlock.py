@@ -1,4 +1,4 @@
-"""Landlock (Linux 5.13 and later): from here on, this thread opens nothing but what is named. See landlock(7)."""
+"""Landlock (Linux 5.13 and later): from now on, this thread can open only the named paths. See landlock(7)."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _RULE_PATH_BENEATH = 1
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 _FILE_RIGHTS = _EXECUTE | _WRITE_FILE | _READ_FILE | 1 << 14 | 1 << 15
 _RIGHTS = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 5: (1 << 16) - 1}
-"""What can be denied, by the version that brought it: moving between folders, truncating, ioctl on devices."""
+"""Rights that can be denied, by the version that introduced them: moving between folders, truncating, ioctl on devices."""
 _NETWORK = 0b11  # bind and connect with TCP, since version 4
-_SCOPES = 0b11  # abstract sockets of others, and signals to others, since version 6
+_SCOPES = 0b11  # abstract sockets of other processes, and signals to them, since version 6
 
 
 class _Ruleset(ctypes.Structure):
@@ -28,7 +28,7 @@ class _PathBeneath(ctypes.Structure):
 
 
 def restrict(readable: Sequence[Path], writable: Sequence[Path], programs: Sequence[Path]) -> int:
-    """The version that is in force, or 0: the kernel has no Landlock, or none that is switched on. Needs no_new_privs."""
+    """The version in force; 0 if the kernel has no Landlock, or has it switched off. Needs no_new_privs."""
     libc = ctypes.CDLL(None, use_errno=True)
     version = libc.syscall(_CREATE_RULESET, None, 0, _CREATE_RULESET_VERSION)
     if version < 1:

@@ -1,4 +1,4 @@
-"""Text in pictures, by `tesseract` where it is installed. Slow: after everything else, and only where it is switched on."""
+"""Recognises text in images with `tesseract`, if it is installed. Slow, so it runs last and only if it is switched on."""
 
 import os
 import shutil
@@ -26,7 +26,7 @@ def is_available() -> bool:
 
 @lru_cache(maxsize=1)
 def installed_languages() -> tuple[str, ...]:
-    """As `tesseract --list-langs` names them; none if it is not installed."""
+    """As listed by `tesseract --list-langs`; empty if it is not installed."""
     if not is_available():
         return ()
     listed = subprocess.run(["tesseract", "--list-langs"], capture_output=True, check=False, timeout=10)
@@ -36,7 +36,7 @@ def installed_languages() -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Ocr:
-    """Reads pictures until `deadline` (of the monotonic clock); what was read by then is given."""
+    """Reads images until `deadline` (monotonic clock) and returns what was recognised by then."""
 
     languages: str
     deadline: float
@@ -59,7 +59,7 @@ class Ocr:
                 yield TextPage(number, self._recognise(path))
 
     def _recognise(self, path: Path) -> str:
-        # One thread each: with more, tesseract is several times slower.
+        # One thread per image: with more, tesseract is several times slower.
         try:
             result = subprocess.run(
                 ["tesseract", str(path), "-", "-l", self.languages],
@@ -86,7 +86,7 @@ def _draw(page: pypdfium2.PdfPage, path: Path) -> None:
 
 
 def _write_ppm(bitmap: pypdfium2.PdfBitmap, path: Path) -> None:
-    """The simplest of all picture formats, which spares us a library for pictures."""
+    """The simplest image format; it needs no library."""
     channels, stride, width = bitmap.n_channels, bitmap.stride, bitmap.width
     pixels = bytes(bitmap.buffer)
     with path.open("wb") as file:

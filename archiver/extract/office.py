@@ -1,4 +1,4 @@
-"""Office documents (OOXML and OpenDocument), part by part: everything that a reader of the document can see."""
+"""Reads Office documents (OOXML and OpenDocument) part by part: everything that is visible in the document."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def read_word(archive: zipfile.ZipFile) -> Iterator[TextPage]:
 
 
 def read_beside_sheets(archive: zipfile.ZipFile) -> Iterator[TextPage]:
-    """What a workbook holds beside its cells: comments, text boxes, charts, headers and footers."""
+    """What a workbook contains besides its cells: comments, text boxes, charts, headers and footers."""
     names = sorted(archive.namelist())
     yield from _parts(archive, (name for name in names if _SHEET_PARTS.match(name)), _OOXML)
     for page in _parts(archive, (name for name in names if _SHEETS.match(name)), _HEADER_FOOTER):
@@ -77,7 +77,7 @@ def read_beside_sheets(archive: zipfile.ZipFile) -> Iterator[TextPage]:
 
 
 def drawing_text(archive: zipfile.ZipFile, name: str) -> str:
-    """Of a slide, its notes, comments, charts or diagrams."""
+    """The text of a slide, or of its notes, comments, charts or diagrams."""
     return xml_text(read_part(archive, name), _OOXML)
 
 
@@ -107,7 +107,7 @@ def _parts(archive: zipfile.ZipFile, names: Iterable[str], vocabulary: Vocabular
 
 
 def _check_unread(archive: zipfile.ZipFile, names: Iterable[str]) -> None:
-    """Says so where a part that is not read holds text: it would be missing without a word."""
+    """Reports parts with text that no reader covers; otherwise the text would be missing silently."""
     unread = [name for name in names if name.endswith(".xml") and _UNREAD_TEXT.search(read_part(archive, name))]
     if unread:
         raise ExtractionRefused(ExtractionState.OK, f"{len(unread)} parts with text were not read: {', '.join(unread[:3])}")

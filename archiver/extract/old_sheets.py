@@ -1,8 +1,7 @@
 """Excel 2 to 2003 (BIFF): cells, headers, comments and text boxes, record by record.
 
-Numbers are given as they are stored. A reader that knows formats comes first (`documents.read_xls`); this one is for what that
-one does not read.
-"""
+Numbers are returned as stored. A reader that knows number formats is used first (`documents.read_xls`); this one is for what
+that one does not read."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ _CODEPAGES = {1200: "utf-16-le", 32768: "mac_roman", 32769: "cp1252", 10000: "ma
 _CELLS = 2_000_000
 
 
-# In headers and footers: fonts, sections, sizes, colours, and what is filled in when they are printed.
+# In headers and footers: fonts, sections, sizes, colours, and fields that are filled in when printing.
 _MARGIN_CODE = re.compile(r"&(?:\"[^\"\n]{0,100}+\"|[LCRPNDTZFAGBIUESXYOH]|K[0-9A-F]{6}|\d{1,3})")
 
 
@@ -39,7 +38,7 @@ class Sheet:
     name: str = ""
     lines: list[str] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
-    """Of cells, headers, comments and text boxes; without numbers."""
+    """The texts of cells, headers, comments and text boxes, without numbers."""
     _row: int = -1
 
     def put(self, row: int, value: str, *, is_text: bool) -> None:
@@ -60,7 +59,7 @@ def workbook_stream(data: bytes) -> bytes:
     try:
         stream = CompoundFile(data).stream("Workbook", "Book")
     except NotCompound:
-        stream = data  # before version 5, a file is nothing but its records
+        stream = data  # before version 5, a file is a plain sequence of records
     if stream is None:
         raise ExtractionRefused(ExtractionState.BROKEN, "workbook: no sheets in it")
     return stream
@@ -81,7 +80,7 @@ def read_sheets_of(data: bytes) -> list[Sheet]:
 
 
 def _records(stream: bytes) -> Iterator[tuple[int, bytes, list[bytes]]]:
-    """Each with the records that continue it."""
+    """Records, each joined with its continuation records."""
     at = 0
     waiting: tuple[int, bytes, list[bytes]] | None = None
     while at + 4 <= len(stream):
@@ -133,7 +132,7 @@ class _Reader:
     def _begin(self, kind: int, content: bytes) -> None:
         self.version = _BOF.get(kind) or (8 if struct.unpack_from("<H", content)[0] >= 0x0600 else 5)
         what = struct.unpack_from("<H", content, 2)[0] if len(content) >= 4 else 0
-        if what != 0x0005:  # not the part that is about the whole workbook
+        if what != 0x0005:  # not the part about the workbook as a whole
             name = self.names[self._begun] if self._begun < len(self.names) else ""
             self._begun += 1
             self.sheets.append(Sheet(name))
@@ -162,7 +161,7 @@ class _Reader:
                 self._number(self._row, struct.unpack_from("<d", content, start)[0])
 
     def _note(self, content: bytes) -> None:
-        """Up to version 5 the text of a comment; later it is in a text box, and this is its author."""
+        """Up to version 5 the text of a comment; in later versions its author, and the text is in a text box."""
         if self.version < 8:
             size = struct.unpack_from("<H", content, 4)[0]
             self._put(-3, content[6 : 6 + min(size, 2048)].decode(self.codepage, "replace"), is_text=True)
@@ -180,7 +179,7 @@ class _Reader:
         self._put(-3, "".join(pieces).replace("\r", "\n"), is_text=True)
 
     def _string(self, content: bytes, width: int) -> str:
-        """Its length, in version 8 a byte that says how wide its characters are, and the characters."""
+        """A string: its length, in version 8 a byte with the width of its characters, then the characters."""
         if not content:
             return ""
         count = content[0] if width == 1 else struct.unpack_from("<H", content)[0]
@@ -200,7 +199,7 @@ class _Reader:
 
 
 def _shared_strings(blocks: list[bytes]) -> Iterator[str]:
-    """Strings run on in the next block, which says for itself how wide the characters are that are left."""
+    """A string may continue in the next block, which states the width of the remaining characters itself."""
     cursor = _Blocks(blocks)
     total = struct.unpack("<I", cursor.take(8)[4:8])[0]
     for _ in range(min(total, sum(map(len, blocks)))):

@@ -1,4 +1,4 @@
-"""PowerPoint 97 to 2003 (MS-PPT): all text atoms of the document: slides, masters, notes and comments."""
+"""PowerPoint 97 to 2003 (MS-PPT): all text atoms of slides, masters, notes and comments."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from archiver.extract.compound import CompoundFile, NotCompound
 from archiver.extract.extraction import ExtractionRefused, ExtractionState, TextPage
 
 _CONTAINER = 0xF
-_TAG_DATA = 5003  # holds records as well: comments, for one
+_TAG_DATA = 5003  # contains records as well, such as comments
 _CHARACTERS, _BYTES, _STRING = 4000, 4008, 4026
 _TAG_NAME = "___PPT"
 

@@ -1,4 +1,4 @@
-"""Word 6 to 2003 (MS-DOC): the text of all of its stories, in the order of the piece table.
+"""Word 6 to 2003 (MS-DOC): the text of all stories, in the order of the piece table.
 
 The document, footnotes, headers, comments, endnotes and text boxes follow each other in one run of characters.
 """
@@ -17,7 +17,7 @@ _ENCRYPTED, _COMPLEX, _TABLE_1 = 0x0100, 0x0004, 0x0200
 _WORD_97 = 193
 _CLX_PIECES, _CLX_PROPERTIES = 2, 1
 _COMPRESSED = 0x40000000
-# Ends of cells, lines, pages and columns; then what marks fields, pictures, notes and the like.
+# Ends of cells, lines, pages and columns; then the marks of fields, images, notes and so on.
 _CHARACTERS = {
     7: "\t",
     11: "\n",
@@ -83,7 +83,7 @@ def _word_97(stream: bytes, table: bytes) -> tuple[str, int]:
 
 
 def _pieces(clx: bytes) -> list[tuple[int, int]]:
-    """For each: the number of characters, and where they are (with the bit that says that they take one byte each)."""
+    """For each piece: the number of characters, and their offset (with the bit for one byte per character)."""
     at = 0
     while at + 3 <= len(clx) and clx[at] == _CLX_PROPERTIES:
         at += 3 + struct.unpack_from("<H", clx, at + 1)[0]
@@ -106,7 +106,7 @@ def _piece(stream: bytes, count: int, place: int) -> str:
 
 
 def _word_95(stream: bytes, flags: int, codepage: str) -> tuple[str, int]:
-    """The same structure with other offsets: ccp* from 0x34 on, fcClx at 0x0160, and text of one byte a character."""
+    """The same structure with other offsets: ccp* from 0x34 on, fcClx at 0x0160, and one byte per character."""
     first, last = struct.unpack_from("<II", stream, 0x18)
     if flags & _COMPLEX and len(stream) >= 0x0168:
         start, size = struct.unpack_from("<II", stream, 0x0160)
@@ -118,7 +118,7 @@ def _word_95(stream: bytes, flags: int, codepage: str) -> tuple[str, int]:
 
 
 def _cleaned(text: str) -> str:
-    """Fields leave their result; an instruction that encloses another one goes in the next round."""
+    """Removes field instructions and keeps their results; nested instructions are removed in the next pass."""
     for _ in range(3):
         text = _FIELD.sub("", text)
     return text.translate(_CHARACTERS)

@@ -1,4 +1,4 @@
-"""How long the attachments of one message may take together, so that hundreds of slow ones don't keep a worker for days."""
+"""Limits the time for all attachments of one message, so that hundreds of slow ones don't occupy a worker for days."""
 
 import time
 from collections.abc import Callable
@@ -10,13 +10,13 @@ from archiver.extract.extraction import Extraction, ExtractionState
 
 @dataclass(slots=True)
 class Patience:
-    """For one message. Its time is what its own attachments used, whatever else the process did."""
+    """The time budget of one message. Counts only the time that its own attachments took."""
 
     clock: Callable[[], float] = time.monotonic
     spent: float = field(default=0.0, init=False)
 
     def spend(self, extract: Callable[[float], Extraction]) -> Extraction:
-        """Calls `extract` with the seconds that the next attachment has; not at all once the message's time is up.
+        """Calls `extract` with the number of seconds for the next attachment.
 
         After its time an attachment still gets a moment. What it says is kept for its content, wherever else that comes, and
         one message with slow files should not make files unreadable that it shares with others.

@@ -1,4 +1,4 @@
-"""Pages of a PDF as pictures, for people who want to look at it without opening it."""
+"""Renders pages of a PDF as images, for a preview that runs nothing of the file."""
 
 import struct
 import zlib
@@ -15,14 +15,14 @@ _COMPRESSION = 3
 
 
 def draw_page(data: bytes, number: int) -> tuple[int, bytes]:
-    """How many pages there are, and one, counted from 1, as PNG. Page 0 is none: only the number is wanted."""
+    """The number of pages, and one page, counted from 1, as PNG. Page 0 returns just the number."""
     with open_pdf(data) as document:
         picture = b"".join(_png(document[number - 1])) if 0 < number <= len(document) else b""
         return len(document), picture
 
 
 def _png(page: pypdfium2.PdfPage) -> Iterator[bytes]:
-    """Written by hand (PNG, third edition, 5): the bitmap has its colours in that order already."""
+    """Written without a library (PNG, third edition, section 5): the bitmap already has its colours in the right order."""
     width, height = page.get_size()
     scale = limits.PICTURE_WIDTH / max(width, 1)
     scale = min(scale, (limits.PICTURE_PIXELS / max(width * height, 1)) ** 0.5)

@@ -1,4 +1,4 @@
-"""The pool of child processes: any number of threads ask, each waits for a free child."""
+"""The pool of child processes. Any number of threads may use it; each waits for a free child."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _RECYCLE_RESIDENT_BYTES = 600 << 20
 
 
 class ChildFailed(ArchiverError):
-    """What was given to a child has ended it, or was more than it may cost. The next request gets another child."""
+    """The input killed the child, or exceeded a limit. The next request gets a new child."""
 
     def __init__(self, reason: str, *, is_late: bool = False, is_too_large: bool = False) -> None:
         super().__init__(reason)
@@ -29,7 +29,7 @@ class ChildFailed(ArchiverError):
 
 
 class ChildrenBusy(NotReady):
-    """No child has become free in the time that the caller has."""
+    """No child became free within the time that the caller allowed."""
 
 
 class ReadersUnavailable(NotReady):
@@ -37,16 +37,16 @@ class ReadersUnavailable(NotReady):
 
 
 class PoolClosed(NotReady, OSError):
-    """There is no child to be had any more."""
+    """The pool was closed."""
 
 
 class Children:
-    """Children start when they are first needed, outlive what they read only if they can, and never outlive this process."""
+    """Children start when they are first needed, are replaced when they fail, and never outlive this process."""
 
     def __init__(
         self, module: str, processes: int, seconds: float, *, programs: bool = False, recycle_after: int = _RECYCLE_AFTER
     ) -> None:
-        """Each child is replaced after so many requests, or when it has become large: libraries leak."""
+        """A child is replaced after `requests` requests, or when it has grown large, because libraries leak memory."""
         self._module, self._programs, self._recycle_after = module, programs, recycle_after
         self.seconds = seconds
         self._slots: queue.LifoQueue[ChildProcess | None] = queue.LifoQueue()
@@ -66,7 +66,7 @@ class Children:
     def ask(
         self, op: str, pieces: Sequence[Piece] = (), *, seconds: float = math.inf, **header: Any
     ) -> tuple[dict[str, Any], list[bytes]]:
-        """Within `seconds`, if that is less than every request has."""
+        """One request, within `seconds` if that is less than the general limit."""
         with self.talk(seconds=seconds) as talk:
             return talk.ask(op, pieces, **header)
 
@@ -74,7 +74,8 @@ class Children:
     def talk(
         self, wait: float | None = None, tick: Callable[[], None] = lambda: None, *, seconds: float = math.inf
     ) -> Iterator[Talk]:
-        """One child for several requests, which it may remember. ChildrenBusy after `wait` seconds without a free one."""
+        """One child for several requests; it may keep state between them. Raises ChildrenBusy if none becomes free within
+        `wait` seconds."""
         child = self._free(wait, tick)
         try:
             child = self._kept(child) or self._start()
@@ -83,7 +84,7 @@ class Children:
             self._slots.put(self._kept(child))
 
     def close(self) -> None:
-        """Ends all children at once, also those at work: their callers see them die."""
+        """Ends all children at once, even working ones; their callers get ChildFailed."""
         with self._lock:
             self._is_closed = True
             children = list(self._children)
@@ -119,7 +120,7 @@ class Children:
             return child
 
     def _kept(self, child: ChildProcess | None) -> ChildProcess | None:
-        """A child that can go on, or None for one to be replaced."""
+        """The child if it can continue; None if it has to be replaced."""
         if child is None:
             return None
         if child.is_alive and child.requests < self._recycle_after and child.resident_bytes < _RECYCLE_RESIDENT_BYTES:
@@ -131,13 +132,13 @@ class Children:
 
 
 class Talk:
-    """With one child, by one thread."""
+    """A conversation of one thread with one child."""
 
     def __init__(self, child: ChildProcess, seconds: float, tick: Callable[[], None]) -> None:
         self._child, self._seconds, self._tick = child, seconds, tick
 
     def ask(self, op: str, pieces: Sequence[Piece] = (), **header: Any) -> tuple[dict[str, Any], list[bytes]]:
-        """ChildFailed for what the child can't do, or dies of; whatever it remembered is gone then. ReadersUnavailable if
+        """Raises ChildFailed if the child fails or dies; its state is lost then. ReadersUnavailable if
         it could not even start."""
         try:
             answer, given = self._child.ask({"op": op, **header}, pieces, self._seconds, self._tick)
@@ -152,7 +153,7 @@ class Talk:
             if death.is_out_of_memory:
                 raise ChildFailed("needs more memory than the limit", is_too_large=True) from death
             raise ChildFailed(f"the reader crashed: {death}") from death
-        except BaseException:  # in the middle of a request: nobody could go on with it
+        except BaseException:  # in the middle of a request: no caller could continue with it
             self._child.kill()
             raise
         if "error" in answer:
@@ -161,7 +162,7 @@ class Talk:
 
 
 def _end(children: set[ChildProcess], pid: int) -> None:
-    """For a pool that is forgotten, not closed. A fork has the same children in its memory, and they are not its own."""
+    """For a pool that is garbage-collected without `close`. A forked process has the same objects, but not the children."""
     if os.getpid() == pid:
         for child in list(children):
             child.dispose()

@@ -1,4 +1,4 @@
-"""One child process and the talk with it, with a deadline on every read and write."""
+"""One child process and its protocol, with a deadline on every read and write."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing import Any
 from archiver.extract import wire
 
 _PIECE = 1 << 20
-_PIECES = 500  # the system takes 1,024 in one call
+_PIECES = 500  # IOV_MAX is 1,024
 _READ_BYTES = 64 << 10
 _PIPE_BYTES = 1 << 20
 _STDERR_BYTES = 4096
@@ -28,11 +28,11 @@ _OUT_OF_MEMORY = ("memory allocation of", "MemoryError", "Cannot allocate memory
 _PASSED_ON = frozenset({"PATH", "HOME", "LANG", "TMPDIR", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "TESSDATA_PREFIX", "SYSTEMROOT"})
 
 Piece = bytes | Path
-"""What a child is given to read: bytes, or a file whose content is piped to it: a child opens no files of ours."""
+"""The input of a child: bytes, or a file whose content is piped to it, because a child can't open our files."""
 
 
 def _environment(scratch: str | None) -> dict[str, str]:
-    """What Python and tesseract need, and nothing else: keys and passwords stay out of reach of what a file may do."""
+    """Only what Python and tesseract need: keys and passwords must be out of reach of a hostile file."""
     kept = {name: value for name, value in os.environ.items() if name in _PASSED_ON or name.startswith(("LC_", "PYTHON"))}
     if scratch is not None:
         kept["TMPDIR"] = scratch
@@ -40,11 +40,11 @@ def _environment(scratch: str | None) -> dict[str, str]:
 
 
 class ChildLate(Exception):
-    """The child did not answer in time."""
+    """The child did not respond in time."""
 
 
 class ChildDied(Exception):
-    """The child is gone; says how."""
+    """The child has ended; the text says how."""
 
     def __init__(self, how: str, stderr: str) -> None:
         super().__init__(how)
@@ -53,14 +53,14 @@ class ChildDied(Exception):
 
 
 class ChildUnusable(Exception):
-    """The child has never been ready: its program can't run here. What it was going to read is not to blame."""
+    """The child was never ready: its program can't run here, which is not the fault of its input."""
 
 
 class ChildProcess:
-    """A running `archiver.extract.serving`. Not for use by two threads at once, apart from `kill`."""
+    """A running `archiver.extract.serving`. Only one thread may use it at a time, except for `kill`."""
 
     def __init__(self, module: str, *, programs: bool = False) -> None:
-        """With `programs` it may start others (OCR), and has a folder for them to write to."""
+        """With `programs`, it may start others (OCR) and has a folder for their files."""
         watched, self._held = os.pipe()
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed by dispose
         self._scratch = _scratch() if programs else None
@@ -98,7 +98,7 @@ class ChildProcess:
     def ask(
         self, header: dict[str, Any], pieces: Sequence[Piece], seconds: float, tick: Callable[[], None] = lambda: None
     ) -> tuple[dict[str, Any], list[bytes]]:
-        """`tick` is called every few seconds while the answer is waited for."""
+        """`tick` is called every few seconds while waiting."""
         self._await_ready(tick)
         talk = _Talk(self, time.monotonic() + seconds, tick)
         self.requests += 1
@@ -120,14 +120,16 @@ class ChildProcess:
         self._is_ready = True
 
     def kill(self) -> None:
-        """Ends the child and what it started. From any thread, and more than once: its user sees it die."""
+        """Ends the child and its own children. May be called from any thread, more than once; the user of the child sees it
+        die."""
         if self._process.poll() is None:
             with contextlib.suppress(OSError):
                 os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
     def dispose(self) -> None:
-        """Ends the child and closes the pipes. Only by the one who uses it: a closed number may be in use again elsewhere."""
+        """Ends the child and closes the pipes. Only for the thread that uses it, because a closed descriptor may be reused
+        elsewhere."""
         self.kill()
         if self._is_disposed:
             return
@@ -155,7 +157,7 @@ class ChildProcess:
 
 
 class _Talk:
-    """One request and its answer."""
+    """One request and its response."""
 
     def __init__(self, child: ChildProcess, deadline: float, tick: Callable[[], None]) -> None:
         self._child, self._deadline, self._tick = child, deadline, tick
@@ -186,7 +188,8 @@ class _Talk:
         return header
 
     def _write(self, contents: list[bytes]) -> None:
-        """All of them in one call, as far as the pipe takes them: copies of what is large cost more than the parsing of it."""
+        """Writes all pieces in one call, as far as the pipe accepts them: copying a large piece would cost more than parsing
+        it."""
         left = [memoryview(content) for content in contents if content]
         while left:
             self._wait([], [self._requests_fd])
@@ -209,7 +212,7 @@ class _Talk:
         return taken
 
     def _fill(self, size: int) -> None:
-        """So that at least this much is at hand."""
+        """Reads until at least this much is buffered."""
         held = self._ahead[self._at :]
         room = memoryview(bytearray(max(size, _READ_BYTES)))
         room[: len(held)] = held
@@ -254,5 +257,5 @@ def _contents(pieces: Sequence[Piece]) -> Iterator[bytes]:
 def _scratch() -> tempfile.TemporaryDirectory[str]:
     made = tempfile.TemporaryDirectory(prefix="archiver-child-", ignore_cleanup_errors=True)
     if os.geteuid() == 0:
-        Path(made.name).chmod(0o1777)  # the child is another user by then; its name is a secret in a folder of its own
+        Path(made.name).chmod(0o1777)  # the child has become another user; the folder has an unpredictable name
     return made

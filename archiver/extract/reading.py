@@ -1,4 +1,4 @@
-"""From a file to an extraction: what it is, which reader reads it, what is inside it."""
+"""Extracts one file: detects its type, chooses a reader, and goes on with the files inside it."""
 
 import time
 from collections.abc import Iterable, Iterator
@@ -49,7 +49,7 @@ class _Collected:
 
 @dataclass(slots=True)
 class _Reading:
-    """One file with everything in it: what may still be unpacked, and whether pictures are read."""
+    """One file with everything inside it: the remaining unpack budget, and whether images are read."""
 
     ocr: Ocr | None
     budget: UnpackBudget = field(default_factory=UnpackBudget)
@@ -84,7 +84,7 @@ class _Reading:
             yield from self.ocr.read_image(data)
 
     def _pdf(self, data: bytes) -> Iterator[TextPage]:
-        """Pages that are pictures are read by OCR, and keep their numbers."""
+        """Pages that consist of an image are read by OCR and keep their numbers."""
         blank: list[int] = []
         pages = 0
         for page in READERS["pdf"](data):
@@ -122,7 +122,7 @@ class _Reading:
 def extract_file(
     data: bytes, name: str, declared_type: str, *, ocr_languages: str = "", ocr_seconds: float = limits.OCR_SECONDS
 ) -> Extraction:
-    """The text of a file. Raises only what its reader did not foresee."""
+    """The text of a file. Raises only what its reader did not expect."""
     kind = detect_kind(data, name, declared_type)
     collected = _Collected()
     reading = _Reading(Ocr(ocr_languages, time.monotonic() + ocr_seconds) if ocr_languages else None)

@@ -1,7 +1,7 @@
 """A seccomp filter (Linux): system calls that reading a file never needs fail with EPERM. See seccomp(2).
 
-A list of what is forbidden, not of what is allowed: libraries and kernels change, and a reader that dies of a new harmless call
-would be an outage. What counts is on it: sockets, other processes, other programs, the kernel's own doors. (Not socketpair,
+A deny list, not an allow list: libraries and kernels change, and a reader that fails because of a new harmless call
+would be an outage. It covers what matters: sockets, other processes, other programs, kernel interfaces. (Not socketpair,
 which runtimes wake their own threads with.)
 """
 
@@ -52,7 +52,7 @@ _MACHINES: Final = {
     "x86_64": _Machine(0, 0xC000003E, 56, 62, 234, (57, 58)),
     "aarch64": _Machine(1, 0xC00000B7, 220, 129, 131, ()),
 }
-_CLONE3: Final = 435  # its flags lie in memory, where no filter can see them; without it, libraries take clone
+_CLONE3: Final = 435  # its flags are in memory, which a filter can't read; without clone3, libraries use clone
 
 
 class _Program(ctypes.Structure):
@@ -60,7 +60,7 @@ class _Program(ctypes.Structure):
 
 
 def restrict(*, programs: bool) -> bool:
-    """False where the kernel or the machine has no such thing. Needs no_new_privs."""
+    """False if the kernel or the architecture does not support it. Needs no_new_privs."""
     machine = _MACHINES.get(platform.machine())
     if machine is None:
         return False

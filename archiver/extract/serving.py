@@ -1,7 +1,7 @@
-"""The child process: reads requests on one pipe, answers on another, and dies with its parent.
+"""The child process: reads requests from one pipe, writes responses to another, and ends with its parent.
 
 Run as `python -m archiver.extract.serving MODULE WATCHED_FD [SCRATCH]`. MODULE has `ANSWERS`, a table from the name of a
-request to a function of its header and its pieces. Whatever a hostile file does, it does it here: confined, and within limits.
+request to a function of its header and its pieces. Whatever a hostile file does, it does it here, confined and within limits.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Answer = tuple[dict[str, Any], Sequence[bytes]]
 Answers = dict[str, Callable[[dict[str, Any], list[bytes]], Answer]]
 
 _CPU_SLACK_SECONDS = 5
-_COLLECT_AFTER = 20_000  # as our other processes do: values of mail are many, small and without cycles
+_COLLECT_AFTER = 20_000  # as in our other processes: mail gives many small values without cycles
 _BUFFER_BYTES = 256 << 10
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -32,18 +32,18 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 def main() -> None:
     module, watched, *scratch = sys.argv[1:]
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # meant for our parent, who ends us: what we read is not to blame
+        signal.signal(number, signal.SIG_IGN)  # the parent ends us on purpose, so this is not a crash caused by the input
     sizes = _open_sizes()
     _go_first()
     in_force = confinement.confine(Path(scratch[0]) if scratch else None)
     threading.Thread(target=_die_with_parent, args=(int(watched),), daemon=True).start()
     requests, answers = os.fdopen(os.dup(0), "rb", _BUFFER_BYTES), os.fdopen(os.dup(1), "wb", _BUFFER_BYTES)
-    os.dup2(2, 1)  # what a library prints must not end up among the answers
+    os.dup2(2, 1)  # output of a library must not mix with the responses
     known: Answers = {**importlib.import_module(module).ANSWERS, "confinement": _confinement(in_force)}
     gc.freeze()
     gc.set_threshold(_COLLECT_AFTER)
     limit_memory(sizes)
-    _write(answers, {}, (), sizes)  # ready: whatever ends this process from now on is what it reads
+    _write(answers, {}, (), sizes)  # ready: from now on, only the input can end this process
     serve(known, requests, answers, sizes)
 
 
@@ -79,7 +79,8 @@ def _confinement(in_force: list[str]) -> Callable[[dict[str, Any], list[bytes]],
 
 
 def _die_with_parent(watched: int) -> None:
-    """The parent holds the other end and never writes: the read returns when the parent is gone, however it went."""
+    """The parent holds the other end and never writes, so the read returns as soon as the parent is gone, for whatever
+    reason."""
     os.read(watched, 1)
     with contextlib.suppress(OSError):
         os.killpg(0, signal.SIGKILL)
@@ -87,14 +88,14 @@ def _die_with_parent(watched: int) -> None:
 
 
 def _open_sizes() -> int | None:
-    """Before the doors close: there is no other way later to learn how large we have become."""
+    """Opened before the confinement, because afterwards there is no other way to measure our memory."""
     with contextlib.suppress(OSError):
         return os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
     return None
 
 
 def _go_first() -> None:
-    """When memory is short, the one that reads what strangers sent goes, and not the one that asked for it."""
+    """If memory runs out, the kernel shall kill the child that reads untrusted data, not its parent."""
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
 
@@ -110,14 +111,14 @@ def _pages(sizes: int | None, column: int) -> int:
 
 
 def limit_memory(sizes: int | None) -> None:
-    """On top of what the libraries have mapped by now."""
+    """In addition to what the libraries have mapped so far."""
     most = _pages(sizes, 0) * _PAGE + limits.MEMORY_BYTES
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_AS, (most, most))
 
 
 def _limit_cpu(seconds: float) -> None:
-    """A backstop for code that never lets another thread run."""
+    """A backstop for code that never releases the interpreter lock."""
     used = sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
     resource.setrlimit(resource.RLIMIT_CPU, (int(used + 2 * seconds) + _CPU_SLACK_SECONDS, resource.RLIM_INFINITY))
 

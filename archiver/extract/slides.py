@@ -1,4 +1,5 @@
-"""Presentations, slide by slide: PowerPoint (OOXML). Their parts are found by regular expressions, which need no entities."""
+"""Reads PowerPoint presentations (OOXML), slide by slide. Relations are found by regular expressions, so no entity is
+expanded."""
 
 import posixpath
 import re
@@ -25,7 +26,7 @@ def read_powerpoint(archive: zipfile.ZipFile) -> Iterator[TextPage]:
 
 
 def _slides(archive: zipfile.ZipFile, names: set[str]) -> list[str]:
-    """Their order is that of the presentation, not that of the file names."""
+    """In the order of the presentation, not of the file names."""
     relations = _relations(archive, names, "ppt/presentation.xml")
     ordered = [
         relations[slide_id][1]

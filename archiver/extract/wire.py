@@ -1,6 +1,7 @@
-"""How a process and its child talk: a length, a JSON object of that length, then the pieces of bytes whose sizes it names.
+"""The protocol between a process and its child: a length, a JSON object of that length, then binary pieces whose sizes it
+lists.
 
-JSON, and nothing that makes objects: what comes from a child may have been written by whoever sent the mail.
+JSON, and nothing that creates objects: a response may have been forged by the sender of the mail.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def decode(data: bytes) -> dict[str, Any]:
 
 
 def read(stream: BinaryIO) -> tuple[dict[str, Any], list[bytes]] | None:
-    """For the child. None when the parent has nothing more to say."""
+    """For the child. None if the parent has closed the pipe."""
     prefix = stream.read(LENGTH.size)
     if len(prefix) < LENGTH.size:
         return None

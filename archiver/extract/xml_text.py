@@ -1,4 +1,5 @@
-"""The text of XML parts of office documents, by element. Expat, without entities: none can be expanded or fetched."""
+"""Extracts the text of XML parts of office documents, by element. Uses Expat and rejects entities, so none is expanded or
+fetched."""
 
 from __future__ import annotations
 
@@ -8,26 +9,26 @@ from xml.parsers import expat
 
 from archiver.extract.extraction import ExtractionRefused, ExtractionState
 
-_SEPARATOR = "\n"  # between namespace and name: in neither of them
+_SEPARATOR = "\n"  # between namespace and name; occurs in neither
 Attributes = Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """What the elements of a format mean for its text. All names are local ones: writers choose the prefixes."""
+    """What the elements of a format mean for its text. All names are local names, because writers choose the prefixes."""
 
     texts: frozenset[str] = frozenset()
-    """Whose characters are text; empty: those of all elements."""
+    """Elements whose characters are text; if empty, all elements."""
     breaks: Mapping[str, str] = field(default_factory=dict)
     """Text to insert at the start of an element."""
     ends: Mapping[str, str] = field(default_factory=dict)
-    """Text to insert at its end."""
+    """Text to insert at the end of an element."""
     skipped: frozenset[str] = frozenset()
-    """Left out with everything in them."""
+    """Elements that are omitted with everything in them."""
     aside: frozenset[str] = frozenset()
-    """Whose text comes after all other: deleted letters in the middle of a word."""
+    """Elements whose text is moved to the end, such as deleted letters in the middle of a word."""
     attributes: frozenset[str] = frozenset()
-    """Whose values are text: descriptions of pictures."""
+    """Attributes whose values are text, such as descriptions of images."""
 
 
 class XmlText:
@@ -40,7 +41,7 @@ class XmlText:
         self._aside: list[str] = []
         self._is_aside = False
         self._inside = 0  # of elements whose characters are text
-        self._skipping = 0  # of elements that are left out
+        self._skipping = 0  # of elements that are omitted
 
     def read(self, data: bytes) -> None:
         parser = expat.ParserCreate(namespace_separator=_SEPARATOR)

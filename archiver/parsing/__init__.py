@@ -1,1 +1,1 @@
-"""Mail is parsed in child processes with limits on time and memory, which can be killed."""
+"""Parses mail in child processes, which have limits on time and memory and can be killed."""

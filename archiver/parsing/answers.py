@@ -1,6 +1,6 @@
-"""What a reading child answers about whole messages. It parses, and knows neither database nor packs.
+"""The requests about whole messages that a parsing child answers. It knows neither database nor packs.
 
-For the index a group of messages is parsed and kept (`texts`) until their documents are asked for (`documents`): what is known
+For the index, a group of messages is parsed and kept (`texts`) until its documents are requested (`documents`): what is known
 of their attachments is looked up in between. Text goes one way only, as part of a document.
 """
 
@@ -27,7 +27,7 @@ _held: list[Message] = []
 
 
 def _texts(header: dict[str, Any], pieces: list[bytes]) -> Answer:
-    """Of each message its files; those in `nested` are to be given whole, one by one (`whole`)."""
+    """The files of each message; messages in `nested` have to be sent whole, one by one (`whole`)."""
     _held.clear()
     _held.extend(read_texts(pieces))
     found: list[Any] = []
@@ -71,7 +71,7 @@ def _content(header: dict[str, Any], pieces: list[bytes]) -> Answer:
 
 
 def _documents(header: dict[str, Any], pieces: list[bytes]) -> Answer:
-    """For each message that is kept: its document, and whether text was left out; or why there is none."""
+    """For each message of the group: its document and whether text was omitted, or the reason why there is none."""
     documents: list[bytes] = []
     notes: list[Any] = []
     for message, given in zip(_held, header["inputs"], strict=True):
@@ -124,7 +124,7 @@ def _inputs(
 
 
 _person = lru_cache(maxsize=16384)(Participant)
-"""Who mostly comes again and again."""
+"""A cache, because most addresses occur again and again."""
 _id = lru_cache(maxsize=4096)(UUID)
 
 

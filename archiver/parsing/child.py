@@ -1,6 +1,6 @@
-"""What a reading child answers (archiver.extract.serving): what is in a mail.
+"""The requests that a parsing child answers (archiver.extract.serving).
 
-Where mail is only archived, headers are all that is read: what reads whole messages is loaded when it is first asked for.
+Archiving only needs headers, so the modules that read whole messages are loaded with the first request for them.
 """
 
 from __future__ import annotations

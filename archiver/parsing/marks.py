@@ -1,4 +1,4 @@
-"""What stands in a message where a large file was left out: the hash under which the archive has the file."""
+"""Placeholders for large files in a message: the hash under which the archive stores the file."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from archiver.mail.message import Message
 
-_MARK = b"\0archiver part\0"  # its length is a multiple of three: it looks the same in base64 whatever follows
+_MARK = b"\0archiver part\0"  # its length is a multiple of three, so its base64 form does not depend on what follows
 _ENCODED_MARK = base64.b64encode(_MARK)
 
 
@@ -16,12 +16,12 @@ def mark(sha256: bytes) -> bytes:
 
 
 def holds_nested(message: Message) -> bool:
-    """A file was left out of a mail inside the mail, whose own hash is that of all its bytes."""
+    """Whether a file was left out of a nested mail, whose own hash covers all its bytes."""
     return any(_ENCODED_MARK in attachment.content for attachment in message.attachments if attachment.is_message)
 
 
 def with_parts(message: Message, left_out: dict[bytes, int]) -> Message:
-    """With size and hash of the files that were left out, by their SHA-256."""
+    """Adds size and hash of the omitted files, found by their SHA-256."""
     if not left_out:
         return message
     attachments = []

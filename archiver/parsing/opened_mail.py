@@ -1,4 +1,4 @@
-"""What a person sees of a message: text, safe HTML and files, from its bytes. Pure; runs in a reading child."""
+"""What a page shows of a message: text, safe HTML and files. Pure; runs in a parsing child."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _TEXT_CHARS = 1_000_000
 _EMBEDDED_BYTES = 24 << 20
 _OTHER_FORM = "\n[Only in the other form of this text:]\n"
 IMAGE_TYPES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
-"""Those that browsers draw without running anything."""
+"""Types that browsers show without running anything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +34,10 @@ class MailContent:
     text: str = ""
     text_is_cut: bool = False
     html: str = ""
-    """Safe to show in a sandboxed frame; images of other servers are taken out."""
+    """Safe to show in a sandboxed frame; images from other servers are removed."""
     blocked_images: int = 0
     links: tuple[str, ...] = ()
-    """Where the links of the HTML really lead."""
+    """The real targets of the links in the HTML."""
     attachments: tuple[FileInfo, ...] = ()
     is_encrypted: bool = False
     is_signed: bool = False
@@ -53,7 +53,7 @@ class File:
 
 
 def content_of(raw: bytes, files_at: str) -> MailContent:
-    """`files_at` is the address below which images inside the message can be loaded by their number."""
+    """`files_at` is the URL prefix of the images inside the message, which are loaded by number."""
     message = read_message(raw)
     numbers = {file.content_id.strip("<>"): number for number, file in enumerate(message.attachments) if file.content_id}
     shown = safe_html(message.html, lambda cid: f"{files_at}/{numbers[cid]}" if cid in numbers else None)
@@ -72,7 +72,7 @@ def content_of(raw: bytes, files_at: str) -> MailContent:
 
 
 def _shown_text(message: Message) -> str:
-    """With a line before what is only in the form of the text that is not shown."""
+    """With a separator before the passages that are only in the hidden form of the text."""
     pieces, at = [], 0
     for span in message.spans:
         if span.mark is Mark.ALTERNATIVE:
@@ -82,7 +82,7 @@ def _shown_text(message: Message) -> str:
 
 
 def frame_of(raw: bytes, *, keep_remote: bool) -> str:
-    """The HTML for a sandboxed frame that can fetch nothing from us: images that came with the mail are inside it."""
+    """The HTML for a sandboxed frame that can fetch nothing from us: images of the mail itself are embedded."""
     message = read_message(raw)
     images = {file.content_id.strip("<>"): file for file in message.attachments if file.content_id}
     left = _EMBEDDED_BYTES

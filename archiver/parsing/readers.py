@@ -1,6 +1,6 @@
-"""Mail is read in child processes, which can be killed: no message can stop, or take over, the process that archives others.
+"""Parses mail in child processes that can be killed: no message can stop or take over the process that archives the others.
 
-Whatever a parser does with a message, hang, eat memory or crash, its child ends, another one takes its place, and the messages
+If a parser hangs, eats memory or crashes on a message, its child is ended and replaced, and the messages
 that came with it are read one by one. A child is started once and reads group after group; what goes to and fro are the bytes
 of messages, and JSON.
 """
@@ -24,10 +24,10 @@ from archiver.parsing.opened_mail import File, FileInfo, MailContent
 
 _MODULE = "archiver.parsing.child"
 _PROCESSES = 6
-"""At most; they start as they are needed: one for each that reads at the same time (bodies, attachments, a reindex)."""
+"""At most; started as needed: one for each concurrent reader (bodies, attachments, a reindex)."""
 _SECONDS = 30.0
 _RECYCLE_AFTER = 20_000
-"""Requests: to start a child costs as much as to read a thousand messages."""
+"""Requests per child: starting one costs as much as reading a thousand messages."""
 _DATES = ("sent_at", "received_at", "sort_at")
 
 log = get_logger("reading")
@@ -46,7 +46,7 @@ class ReadFile:
     size_bytes: int
     sha256: bytes
     is_part: bool
-    """The archive has it as a part under its SHA-256."""
+    """The archive stores it as a part, under its SHA-256."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class MailReaders:
         self.children = Children(_MODULE, processes, seconds, recycle_after=_RECYCLE_AFTER)
 
     def summaries(self, heads: Sequence[bytes], received_at: Sequence[datetime | None]) -> list[Summary | None]:
-        """What the header blocks say; None for one that can't be read, not by itself either."""
+        """The summaries of header blocks; None for one that can't be read even on its own."""
         try:
             return list(self._summaries(heads, received_at))
         except ChildFailed as failed:
@@ -103,7 +103,7 @@ class MailReaders:
 
     @contextmanager
     def group(self, tick: Callable[[], None] = lambda: None) -> Iterator[MailGroup]:
-        """For messages that are read together; `tick` is called every few seconds while a child is waited for."""
+        """For messages that are read together; `tick` is called every few seconds while waiting for a child."""
         with self.children.talk(tick=tick) as talk:
             yield MailGroup(talk)
 
@@ -125,7 +125,7 @@ class MailReaders:
         return File(str(found["name"]), str(found["content_type"]), bytes.fromhex(found["sha256"]), pieces[0])
 
     def confinement(self) -> Confinement:
-        """What keeps a child from doing harm, as it found when it tried."""
+        """The measures that confine a child, as it verified itself."""
         found, _ = self.children.ask("confinement")
         return Confinement(tuple(map(str, found["in_force"])), {str(name): bool(no) for name, no in found["refused"].items()})
 
@@ -140,7 +140,7 @@ class MailReaders:
 
 
 class MailGroup:
-    """Messages in one child. ChildFailed: it is gone, and with it what it had read."""
+    """Messages in one child. After ChildFailed, the child and everything it had read are gone."""
 
     def __init__(self, talk: Talk) -> None:
         self._talk = talk
@@ -182,7 +182,7 @@ def _file(
 
 
 def _summary(found: dict[str, Any]) -> Summary:
-    """With dates that are dates, whatever a child says."""
+    """Dates are parsed again, because a child is not trusted."""
     read: dict[str, datetime] = {}
     for name in _DATES:
         at = found[name]
