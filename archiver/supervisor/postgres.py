@@ -20,7 +20,7 @@ import psutil
 import psycopg
 from psycopg import sql
 
-from archiver.errors import DataFolderError, no_postgres
+from archiver.errors import DataFolderError, NotReady, no_postgres
 from archiver.secrets import SecretFolder
 from archiver.supervisor.folder import DataFolder
 from archiver.supervisor.process import RunAs, launch, running, unprivileged_user
