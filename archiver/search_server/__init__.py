@@ -1,1 +1,1 @@
-"""A small server that speaks Meilisearch's HTTP API, with Tantivy as its engine. Nothing outside knows of Tantivy."""
+"""A small server with Meilisearch's HTTP API and Tantivy as its engine. No other package uses Tantivy."""

@@ -1,4 +1,4 @@
-"""The ASGI application: reads requests, checks keys, runs handlers in threads, and turns errors into answers."""
+"""The ASGI application: reads requests, checks keys, runs handlers in threads, and turns errors into responses."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ async def _other(endpoint: Endpoint, call: Call, pools: Pools) -> ServerResponse
 
 
 async def _search(endpoint: Endpoint, call: Call, pools: Pools) -> ServerResponse:
-    """A search that takes longer than its cutoff is left alone, and a cheaper form of it is tried once."""
+    """A search that exceeds its cutoff is abandoned, and a cheaper form of it is tried once."""
     if pools.waiting >= WAITING_SEARCHES:
         raise ApiError("too_many_search_requests", "Too many search requests running at the same time: 1000. Retry after 10s.")
     loop = asyncio.get_running_loop()
@@ -145,7 +145,7 @@ def _cutoff_seconds(call: Call) -> float:
 
 
 def _guarded(endpoint: Endpoint, call: Call) -> ServerResponse:
-    """Foreign errors become ours; a panic in Rust is a BaseException and must not end the thread."""
+    """Translates errors of libraries. A panic in Rust is a BaseException and must not end the thread."""
     try:
         return endpoint.handler(call)
     except ApiError:

@@ -34,7 +34,7 @@ _SYSTEM = {"no_space_left_on_device", "too_many_search_requests"}
 
 
 class ApiError(Exception):
-    """What a request or a task is refused with."""
+    """The error of a rejected request or a failed task."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -64,8 +64,8 @@ def document_not_found(document_id: str) -> ApiError:
     return ApiError("document_not_found", f"Document `{document_id}` not found.")
 
 
-def not_played(what: str) -> ApiError:
-    """A part of Meilisearch that this server does not have."""
+def not_supported(what: str) -> ApiError:
+    """For a feature of Meilisearch that this server does not have."""
     return ApiError(
         "feature_not_enabled", f"{what} is not available in the embedded search server; it needs a real Meilisearch."
     )

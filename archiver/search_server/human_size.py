@@ -1,4 +1,4 @@
-"""Sizes as the API shows them: a number of bytes, or a text for people."""
+"""Sizes in API responses: a number of bytes, or a readable text."""
 
 from __future__ import annotations
 

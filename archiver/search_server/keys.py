@@ -1,4 +1,4 @@
-"""API keys and tenant tokens: who may do what on which index."""
+"""API keys and tenant tokens: which actions they allow on which indexes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _INDEX_PATTERN = re.compile(r"\*|[a-zA-Z0-9_-]{1,400}\*?")
 
 @dataclass(frozen=True, slots=True)
 class Permit:
-    """What the bearer may see: all indexes, or some, with a filter from a tenant token where there is one."""
+    """What the bearer may access: all indexes, or some, each with the filter of a tenant token if there is one."""
 
     patterns: tuple[str, ...] = ("*",)
     rules: dict[str, Any] | None = None
@@ -72,7 +72,7 @@ INVALID = ApiError("invalid_api_key", "The provided API key is invalid.")
 
 
 class KeyRing:
-    """Without a master key everything is allowed."""
+    """Without a master key, everything is allowed."""
 
     def __init__(self, state: ServerState, master_key: str | None) -> None:
         self._state = state
@@ -84,7 +84,7 @@ class KeyRing:
                 state.set_note("default_keys", True)
 
     def permit(self, authorization: str | None, action: str) -> Permit:
-        """Raises ApiError when the header is missing or does not allow the action."""
+        """Raises ApiError if the header is missing or does not allow the action."""
         if self._master_key is None:
             return Permit()
         if not authorization or not authorization.startswith("Bearer "):

@@ -1,4 +1,4 @@
-"""One server per data folder: a `flock` that the kernel drops when its holder dies."""
+"""One server per data folder: a `flock`, which the kernel releases when its holder dies."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from archiver.errors import InUse
 
 @contextmanager
 def folder_lock(folder: Path) -> Iterator[None]:
-    """Holds `folder` for this process. Raises InUse, with the holder's pid, when another one has it."""
+    """Locks `folder` for this process. Raises InUse, with the pid of the holder, if another process has it."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "lock"
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

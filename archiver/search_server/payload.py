@@ -1,4 +1,4 @@
-"""Request bodies with documents: unpacked, checked for form, and read as JSON, NDJSON or CSV."""
+"""Reads request bodies with documents: decompressed, checked, and parsed as JSON, NDJSON or CSV."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def too_large(limit: int) -> ApiError:
 
 
 def unpack(body: bytes, encoding: str, limit: int = BODY_LIMIT) -> bytes:
-    """Undoes the content encoding, never beyond the limit."""
+    """Decodes the content encoding, up to the limit."""
     encoding = encoding.strip().lower()
     if encoding in ("", "identity"):
         return body
@@ -80,7 +80,7 @@ def format_of(content_type: str | None) -> str:
 
 
 def read_documents(body: bytes, kind: str, delimiter: str = ",") -> list[dict[str, Any]]:
-    """All documents of a body. Raises ApiError when it is empty or malformed."""
+    """All documents of a body. Raises ApiError if it is empty or malformed."""
     if not body.strip():
         raise ApiError("missing_payload", f"A {kind} payload is missing.")
     try:

@@ -1,4 +1,4 @@
-"""A request as the handlers see it, and their answers."""
+"""Requests and responses of the handlers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ServerResponse:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request: authorised, with its body read and unpacked."""
+    """An authorised request with its body read and decompressed."""
 
     service: Service
     permit: Permit
@@ -37,7 +37,7 @@ class Call:
 
     @property
     def uid(self) -> str:
-        """The index of the path, which the bearer may use."""
+        """The index in the path, after checking that the bearer may use it."""
         return self.allowed(self.path["uid"])
 
     def allowed(self, uid: str) -> str:
@@ -69,7 +69,7 @@ class Call:
         details: Mapping[str, Any] | None = None,
         payload: bytes | None = None,
     ) -> ServerResponse:
-        """Puts a task into the queue, with the note of the sender that goes with it."""
+        """Enqueues a task, with the custom metadata of the sender."""
         note = self.query.get("customMetadata")
         return ServerResponse(summary(self.service.queue.enqueue(task, uid, request, details, payload, note)), 202)
 

@@ -20,9 +20,9 @@ from archiver.search_server.lock import folder_lock
 
 KEEP_ALIVE_SECONDS = 75
 STOP_SECONDS = 20
-# a search takes the interpreter back some thirty times; behind a writer that is building documents each would wait 5 ms
+# a search re-acquires the interpreter lock some thirty times; with the default of 5 ms, a busy writer would delay it each time
 SWITCH_SECONDS = 0.0005
-# documents are many small objects without cycles; looking for some all the time is wasted
+# documents are many small objects without cycles, so frequent garbage collection is wasted
 COLLECT_AFTER = 20_000
 
 
@@ -35,10 +35,10 @@ def serve(
     inherited: int | None = None,
     ready: Callable[[str], None] | None = None,
 ) -> None:
-    """Runs until SIGTERM or SIGINT; the commit in hand is finished first. `ready` gets the address once it is bound.
+    """Runs until SIGTERM or SIGINT; finishes the current commit first. `ready` is called with the bound address.
 
-    Port 0 takes a free one; `inherited` is the descriptor of a socket that listens already, and takes the place of both.
-    Raises InUse when the folder or the port belongs to somebody else.
+    Port 0 chooses a free port; `inherited`, the descriptor of a listening socket, replaces host and port.
+    Raises InUse if another process holds the folder or the port.
     """
     with folder_lock(data), _listen(host, port) if inherited is None else _adopt(inherited) as listener:
         config = uvicorn.Config(
@@ -73,7 +73,7 @@ def _tuned_interpreter() -> Iterator[None]:
 
 @contextmanager
 def _signals_end_cleanly() -> Iterator[None]:
-    """uvicorn raises the signal that stopped it once more, after its clean stop; that must not end the process."""
+    """uvicorn raises the signal that stopped it again after its clean stop, which must not end the process."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,4 +1,4 @@
-"""Everything a request may need, put together once."""
+"""The parts of a running server, created once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Service:
     catalog: Catalog
     keys: KeyRing
     writer: Writer
-    counters: ThreadPoolExecutor  # count facets beside the search for the hits
+    counters: ThreadPoolExecutor  # count facets while hits are being collected
 
     @classmethod
     def open(cls, data: Path, master_key: str | None) -> Service:
@@ -42,7 +42,7 @@ class Service:
         self.writer.start()
 
     def close(self) -> None:
-        """Finishes the batch in hand."""
+        """Finishes the current batch."""
         self.counters.shutdown(wait=False, cancel_futures=True)
         self.writer.stop()
         self.state.close()

@@ -1,4 +1,4 @@
-"""What must survive besides the documents: tasks, indexes and keys, in one SQLite file.
+"""The persistent state besides documents: tasks, indexes and keys, in one SQLite file.
 
 A task is accepted by one transaction and finished by another, which also carries what it did to the list of indexes. The
 writes are synchronous: what was answered with 202 or reported as succeeded is on disk.
@@ -52,7 +52,7 @@ _JSON_COLUMNS = ("request", "details", "error", "settings", "attributes", "conte
 
 
 class ServerState:
-    """One connection, one lock; statements are short, and only commits wait for the disk."""
+    """One connection and one lock; statements are short, and only commits wait for the disk."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -80,7 +80,7 @@ class ServerState:
             self._connection.execute("COMMIT")
 
     def run(self, statement: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> int:
-        """Executes; gives the number of rows that it changed."""
+        """Executes a statement and returns the number of changed rows."""
         with self._lock:
             return self._connection.execute(statement, parameters).rowcount
 
@@ -118,7 +118,7 @@ class ServerState:
 
 
 def marks(values: Iterable[Any]) -> str:
-    """Question marks for an `IN (…)`."""
+    """Placeholders for `IN (…)`."""
     return ", ".join("?" for _ in values)
 
 

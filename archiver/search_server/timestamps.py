@@ -1,4 +1,4 @@
-"""Times and durations as Meilisearch writes them."""
+"""Times and durations in the format of Meilisearch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ def now() -> str:
 
 
 def parse(text: str) -> datetime | None:
-    """An RFC 3339 moment, a moment without zone or a day (both UTC); None for anything else."""
+    """Parses an RFC 3339 time, a time without zone, or a day (both UTC); None for anything else."""
     try:
         moment = datetime.fromisoformat(text.replace("Z", "+00:00").replace("z", "+00:00"))
     except ValueError:
@@ -19,7 +19,7 @@ def parse(text: str) -> datetime | None:
 
 
 def duration(start: str | None, end: str | None) -> str | None:
-    """The time between two moments, ISO 8601."""
+    """The duration between two times, in ISO 8601."""
     first, last = parse(start) if start else None, parse(end) if end else None
     if first is None or last is None:
         return None

@@ -12,7 +12,8 @@ from archiver.db.schema import _config, _folder
 
 FOR_OTHERS = {
     "alembic", "archiver.extract", "archiver.mail.body", "archiver.mail.message", "archiver.store", "boto3", "bullmq",
-    "connectors", "croniter", "cryptography", "fastapi", "kreuzberg", "mako", "numpy", "structlog", "tantivy",
+    "connectors.base", "connectors.kinds", "croniter", "cryptography", "fastapi", "kreuzberg", "mako", "numpy", "structlog",
+    "tantivy",
 }  # fmt: skip
 PROGRAM = """
 import sys

@@ -1,4 +1,4 @@
-"""The indexes: which there are, their settings, and the engine of each."""
+"""The catalog of indexes: their settings, and the engine of each."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ log = logging.getLogger("archiver.search")
 
 @dataclass(frozen=True, slots=True)
 class CatalogEntry:
-    """An index as it is now. A change makes a new entry; who holds the old one keeps a consistent view."""
+    """The current state of an index. A change creates a new entry, so that holders of the old one keep a consistent view."""
 
     uid: str
     primary_key: str | None
@@ -38,7 +38,7 @@ class CatalogEntry:
 
 
 class Catalog:
-    """Loads engines at first use. Changes are made by the writer thread only."""
+    """Loads engines on first use. Only the writer thread makes changes."""
 
     def __init__(self, state: ServerState, data: Path) -> None:
         self._state = state
@@ -86,7 +86,7 @@ class Catalog:
         return self.reload(uid)
 
     def update(self, uid: str, **values: Any) -> None:
-        """Inside the transaction that ends the task: who is told that it succeeded sees what it did."""
+        """Inside the transaction that ends the task: a client that is told of the success sees the change."""
         self._state.update("indexes", "uid", uid, {**values, "updated_at": timestamps.now()})
         self.reload(uid)
 
@@ -96,7 +96,7 @@ class Catalog:
         self._entries.pop(uid, None)
 
     def rename(self, moves: list[tuple[str, str]]) -> None:
-        """Inside the transaction that ends the task. All at once: two indexes can change places."""
+        """Inside the transaction that ends the task. All at once, so that two indexes can swap names."""
         for number, (old, _) in enumerate(moves):
             self._state.run("UPDATE indexes SET uid = ? WHERE uid = ?", [f"\x00{number}", old])
         for number, (_, new) in enumerate(moves):
@@ -104,7 +104,7 @@ class Catalog:
         self.resync()
 
     def resync(self) -> None:
-        """The entries as the state file has them."""
+        """Reloads the entries from the state file."""
         rows = self._state.all("SELECT * FROM indexes")
         entries = {row["uid"]: self._entry(row) for row in rows}
         self._entries = entries
@@ -117,7 +117,7 @@ class Catalog:
             self._state.update("indexes", "uid", entry.uid, {"attributes": _packed(attributes)})
 
     def rebuilt(self, entry: CatalogEntry, plan: FieldPlan) -> Engine:
-        """An engine beside the entry's, with the same documents by another plan."""
+        """A second engine with the same documents, built by another plan."""
         folder = self._new_folder()
         try:
             engine = rebuild(entry.engine, folder, plan, entry.primary_key or "id")
@@ -147,7 +147,7 @@ class Catalog:
             engine.let_go()
 
     def replace_lost(self) -> None:
-        """An index whose files were removed while we ran begins anew, empty, as a damaged one does."""
+        """An index whose files were removed at run time starts over empty, as a damaged one does."""
         for entry in list(self._entries.values()):
             if entry.engine.is_there():
                 continue
@@ -184,7 +184,7 @@ class Catalog:
         return engine
 
     def _set_aside(self, row: Row, settings: dict[str, Any], attributes: Attributes, reason: str) -> Engine:
-        """A damaged index makes place for an empty one; whoever fills it sees that nothing is in it."""
+        """Moves a damaged index away and starts an empty one; Archiver notices that it is empty and fills it again."""
         self._damaged.mkdir(exist_ok=True)
         kept = self._damaged / f"{row['uid']}-{row['folder']}-{int(time.time())}"
         if (self._folder / row["folder"]).exists():

@@ -1,4 +1,4 @@
-"""From a JSON document to what Tantivy holds of it.
+"""Converts a JSON document to the fields of a Tantivy document.
 
 Fields of every index (an attribute is called by its short id in them, see `Attributes`):
 
@@ -31,14 +31,14 @@ _NULL, _EMPTY = 1, 2
 
 
 class Attributes:
-    """Short ids of attribute paths, given at first sight and never reused."""
+    """Short ids of attribute paths, assigned on first use and never reused."""
 
     def __init__(self, names: list[str], folded: set[str], long: list[str]) -> None:
         self.names = names
         self.long = long  # short ids of attributes with long texts
         self.ids = {name: f"a{place}" for place, name in enumerate(names)}
-        self.folded = folded  # attributes with values that are not written as they are compared
-        self.originals: dict[tuple[str, str], str] = {}  # folded values as they were written, as far as somebody asked
+        self.folded = folded  # attributes whose values are compared in another form than written
+        self.originals: dict[tuple[str, str], str] = {}  # the original spelling of folded values, as far as requested
         self.changed = False
 
     def id_of(self, name: str) -> str:
@@ -62,7 +62,7 @@ class Attributes:
 
 @dataclass(slots=True)
 class _Route:
-    """What to do with one attribute path, decided once."""
+    """How an attribute path is indexed, decided once."""
 
     name: str
     top: str
@@ -89,7 +89,7 @@ def schema_for(plan: FieldPlan) -> tantivy.Schema:
 
 
 class RowBuilder:
-    """Makes Tantivy documents by one plan."""
+    """Builds Tantivy documents by one plan."""
 
     def __init__(self, plan: FieldPlan, attributes: Attributes) -> None:
         self._plan = plan
@@ -168,7 +168,7 @@ class RowBuilder:
 
 
 def _collected(document: dict[str, Any]) -> tuple[dict[str, list[Any]], dict[str, int]]:
-    """All attribute paths of a document with their values; and what is missing there: _NULL, _EMPTY, or both."""
+    """All attribute paths of a document with their values, and what is absent: _NULL, _EMPTY, or both."""
     found: dict[str, list[Any]] = {}
     missing: dict[str, int] = {}
     for name, value in document.items():
@@ -224,12 +224,12 @@ def is_number(value: Any) -> bool:
 
 
 def number_text(value: float) -> str:
-    """A number as facets show it: without a needless fraction."""
+    """A number in facets: without an unnecessary fraction."""
     return str(int(value)) if value == int(value) and abs(value) < 1e15 else str(value)
 
 
 def canonical_number(value: int | float) -> int | float:
-    """Equal numbers as equal terms: whole ones as integers where 64 bits hold them, all others as floats."""
+    """Equal numbers become equal terms: integers if they fit into 64 bits, all others floats."""
     if isinstance(value, float):
         return int(value) if value.is_integer() and abs(value) < 2**63 else value
     return value if -(2**63) <= value < 2**63 else float(value)

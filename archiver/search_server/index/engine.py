@@ -20,7 +20,7 @@ from archiver.search_server.index.text import analyzer
 
 WRITER_BYTES = 80_000_000
 # Each thread writes a segment of its own at each commit, and small segments are merged again and again. So one thread works as
-# long as it keeps up with those who send, who need the other cores; all work when it does not.
+# long as it keeps up with the senders, which need the other cores; if it falls behind, all threads work.
 WRITER_THREADS = max(1, min(4, os.cpu_count() or 1))
 _STRETCH = 2_000
 
@@ -31,7 +31,7 @@ class IndexDamaged(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What one search sees, whatever is written meanwhile."""
+    """A consistent view for one search, independent of concurrent writes."""
 
     index: tantivy.Index
     searcher: tantivy.Searcher
@@ -103,7 +103,7 @@ class Engine:
         return Snapshot(self._index, self._searcher, self._schema, self.plan, self.attributes)
 
     def begin(self, *, is_busy: bool = False) -> Transaction:
-        """`is_busy`: more is waiting than one thread can do. Then all help, until `rest`."""
+        """`is_busy`: more is waiting than one thread can process. Then all threads work, until `rest`."""
         threads = WRITER_THREADS if is_busy else 1
         if threads > self._threads:
             self.rest()
@@ -114,7 +114,7 @@ class Engine:
 
     def _new_writer(self, threads: int) -> tantivy.IndexWriter:
         writer = self._index.writer(WRITER_BYTES, threads)
-        # A process that was killed may have left files of the names that come next, and Tantivy writes none twice.
+        # A killed process may have left files with the next names, and Tantivy never overwrites a file.
         writer.garbage_collect_files()
         # Tantivy counts operations on from the last commit, whose own number the first one gets again; a merge that begins with
         # the writer then takes segments which that commit has changed to know it already. So the first one removes nothing.
@@ -129,7 +129,7 @@ class Engine:
         self._next_sequence = max(self._next_sequence, other._next_sequence)
 
     def stored(self) -> Iterator[tuple[int, bytes]]:
-        """All documents in the order of their arrival, without holding more than a stretch of them."""
+        """All documents in the order of arrival, a limited number of them in memory at a time."""
         snapshot = self.snapshot()
         for start in range(0, self._next_sequence, _STRETCH):
             stretch = Query.range_query(
@@ -140,12 +140,12 @@ class Engine:
                 yield sequence, snapshot.searcher.doc(address)["raw"][0]
 
     def published(self) -> None:
-        """After a commit: searches from now on see it."""
+        """After a commit: new searches see it."""
         self._index.reload()
         self._searcher = self._index.searcher()
 
     def rest(self) -> None:
-        """Gives the writer's memory back, once its merges are done."""
+        """Waits for merges, then frees the memory of the writer."""
         writer, self._writer = self._writer, None
         self._threads = 0
         if writer is not None:
@@ -153,11 +153,11 @@ class Engine:
             self.published()
 
     def let_go(self) -> None:
-        """Stops at once; merges that are not done are done another time."""
+        """Stops at once; unfinished merges are repeated later."""
         self._writer = None
 
     def abandon_writer(self) -> None:
-        """After a failure the writer's state is unknown; what was not committed is dropped with it."""
+        """After a failure, the state of the writer is unknown; it is dropped with everything that was not committed."""
         writer, self._writer = self._writer, None
         if writer is not None:
             with contextlib.suppress(ValueError, OSError):
@@ -168,14 +168,14 @@ class Engine:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def is_there(self) -> bool:
-        """False when somebody has removed the files below us."""
+        """False if the files have been removed from outside."""
         return (self.folder / "index" / "meta.json").exists()
 
     def size_bytes(self) -> int:
         return sum(self.sizes().values())
 
     def sizes(self) -> dict[str, int]:
-        """The bytes of each kind of file; Tantivy tells them apart by the end of their names."""
+        """The bytes of each kind of file, by file name extension."""
         found: dict[str, int] = {}
         with contextlib.suppress(FileNotFoundError):
             for entry in os.scandir(self.folder / "index"):
@@ -198,7 +198,7 @@ class Transaction:
         self._before = engine.snapshot()
         self._is_empty = self._before.searcher.num_docs == 0
         self._rows = RowBuilder(engine.plan, engine.attributes)
-        # what this transaction did to an id: (its sequence, its document), or None for removed
+        # the changes by id: (sequence, document), or None if it was removed
         self._pending: dict[str, tuple[int, bytes] | None] = {}
 
     def put(self, document_id: str, document: dict[str, Any]) -> None:
@@ -221,7 +221,7 @@ class Transaction:
         return None if self._is_empty else self._before.get(document_id)
 
     def replay(self, primary_key: str, sequence: int, raw: bytes) -> None:
-        """Takes over a document of another index as it is."""
+        """Copies a document of another index unchanged."""
         document = orjson.loads(raw)
         self._writer.add_document(self._rows.build(str(document[primary_key]), sequence, document, raw))
 
@@ -260,7 +260,7 @@ class Transaction:
 
 
 def rebuild(source: Engine, folder: Path, plan: FieldPlan, primary_key: str) -> Engine:
-    """A new index beside the old one, by another plan, from the stored documents. Durable when it returns."""
+    """Builds a new index by another plan from the stored documents. Durable when it returns."""
     target = Engine.create(folder, plan, source.attributes)
     transaction = target.begin(is_busy=True)
     for sequence, raw in source.stored():

@@ -1,4 +1,4 @@
-"""Primary keys: how one is chosen, and which values may stand in it."""
+"""Primary keys: how one is inferred, and which values are valid."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ID = re.compile(r"[a-zA-Z0-9_-]{1,511}")
 
 
 def infer_primary_key(uid: str, document: dict[str, Any]) -> str:
-    """The one attribute of the first document whose name ends in `id`."""
+    """The only attribute of the first document whose name ends with `id`."""
     candidates = [name for name in document if name.lower().endswith("id")]
     if len(candidates) == 1:
         return candidates[0]

@@ -1,4 +1,4 @@
-"""How the settings of an index decide what is written for each document: which attributes are words, values and columns."""
+"""Derives from the settings of an index how each attribute is indexed: as words, values or columns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from archiver.search_server.index.text import Segmenter
 
 @dataclass(frozen=True)
 class FieldPlan:
-    """What of a document is indexed. Two settings with equal plans can share the same Tantivy index."""
+    """How documents are indexed. Settings with equal plans can share a Tantivy index."""
 
     searchable: tuple[str, ...]
     filterable: tuple[str, ...]

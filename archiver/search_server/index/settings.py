@@ -1,4 +1,4 @@
-"""Index settings: their defaults, what is allowed, and what a change of them means for the index."""
+"""Index settings: defaults, validation, and the effect of a change on the index."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
-from archiver.search_server.errors import ApiError, not_played
+from archiver.search_server.errors import ApiError, not_supported
 
 RANKING_RULES = ("words", "typo", "proximity", "attributeRank", "sort", "wordPosition", "exactness")
 _BUILT_IN_RULES = frozenset({*RANKING_RULES, "attribute"})
@@ -211,7 +211,7 @@ def _object(name: str, value: Any, known: Mapping[str, Any]) -> dict[str, Any]:
 def _no_embedders(name: str, value: Any) -> dict[str, Any]:
     if value == {} or (isinstance(value, dict) and all(one is None for one in value.values())):
         return {}
-    raise not_played("Vector search (embedders)")
+    raise not_supported("Vector search (embedders)")
 
 
 def _localized(name: str, value: Any) -> list[Any]:
@@ -246,7 +246,7 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
 
 
 def check_change(change: Any) -> dict[str, Any]:
-    """A valid change of settings; null stands for "back to the default"."""
+    """Validates a change of settings; null resets a setting to its default."""
     if not isinstance(change, dict):
         raise ApiError("bad_request", f"Invalid value type: expected an object, but found {kind(change)}")
     for name in change:
@@ -294,7 +294,7 @@ def full_settings(explicit: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def kind(value: Any) -> str:
-    """JSON's word for the type of a value."""
+    """The JSON name of a value's type."""
     if value is None:
         return "null"
     if isinstance(value, bool):

@@ -1,9 +1,8 @@
-"""From text to words: folding, segmentation, and the same words for documents, queries and highlights.
+"""Turns text into words, by folding and segmentation: the same words for documents, queries and highlights.
 
-Tantivy splits at everything that is neither letter nor digit and lower-cases. What is not ASCII is folded here before it gets
-there: case, accents, compatibility forms, Arabic and Hebrew marks; scripts without spaces are cut into single characters,
-which a query then looks for side by side (what bigrams find, and single characters too).
-"""
+Tantivy splits at everything that is neither letter nor digit and lower-cases. Anything outside ASCII is folded here before it
+gets there: case, accents, compatibility forms, Arabic and Hebrew marks; scripts without spaces are cut into single characters,
+which a query then looks for side by side (what bigrams find, and single characters too)."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ from archiver.search.words import UNSPACED_CHAR, WORD, fold, fold_any, fold_word
 
 _ASCII = bytes(range(128))
 _IRREGULAR = "\ue000"
-_STAND_INS = 0xA500  # letters of a script that mail hardly ever has, one for each sign that a setting makes part of words
+_STAND_INS = 0xA500  # letters of a script that hardly occurs in mail, one for each character that a setting makes part of words
 
 
 class _Aligned(dict[int, str]):
@@ -39,7 +38,7 @@ _ALIGNED = _Aligned()
 
 @dataclass(frozen=True, slots=True)
 class FoldedText:
-    """A folded text that knows where its characters come from.
+    """A folded text that maps its characters to the original.
 
     `starts` are places in the folded text from which on the distance to the original is another one, `origins` the places in
     the original that belong to them.
@@ -61,7 +60,7 @@ def folded_text(text: str) -> FoldedText:
     if text.isascii():
         return FoldedText(text.lower())
     encoded = text.encode("utf-8", "surrogatepass")
-    folded = encoded.lower().decode("utf-8", "surrogatepass")  # bytes have only the capitals of ASCII, and are quick
+    folded = encoded.lower().decode("utf-8", "surrogatepass")  # lower-casing bytes affects ASCII only, and is fast
     for char in set(encoded.translate(None, _ASCII).decode("utf-8", "surrogatepass")):  # mostly a few different ones
         if _ALIGNED[ord(char)] != char:
             folded = folded.replace(char, _ALIGNED[ord(char)])
@@ -84,18 +83,18 @@ def folded_text(text: str) -> FoldedText:
 
 
 def is_unspaced(word: str) -> bool:
-    """A character of a script without spaces, which is a word of its own and has no longer forms."""
+    """A character of a script without spaces: it is a word on its own, which prefixes do not extend."""
     return len(word) == 1 and UNSPACED_CHAR.match(word) is not None
 
 
 def joins(char: str) -> bool:
-    """Whether a word goes on at this character (not in scripts without spaces, where each character is a word)."""
+    """Whether a word continues at this character (in scripts without spaces it does not: each character is a word)."""
     return char.isalnum() and (char < "\u0e00" or UNSPACED_CHAR.match(char) is None)
 
 
 @dataclass(frozen=True, slots=True)
 class Segmenter:
-    """Cuts text into words by the settings of one index."""
+    """Splits text into words by the settings of one index."""
 
     separators: tuple[str, ...] = ()
     non_separators: tuple[str, ...] = ()
@@ -106,7 +105,7 @@ class Segmenter:
         return not (self.separators or self.non_separators or self.dictionary)
 
     def prepare(self, text: str) -> str:
-        """The text as it is handed to Tantivy."""
+        """The text that is passed to Tantivy."""
         if not self.plain:
             text = self._apply(text)
         return text if text.isascii() else fold(text)
@@ -116,7 +115,7 @@ class Segmenter:
         return analyzer().analyze(self.prepare(text))
 
     def tokens(self, text: str) -> list[tuple[int, int, str]]:
-        """The words with their places in the text as it was written (for marks): start, end, folded word."""
+        """The words with their positions in the original text, for highlighting: start, end, folded word."""
         if not self.plain:
             text = self._apply(text, keep_length=True)
         return [(match.start(), match.end(), fold_word(match.group())) for match in WORD.finditer(text)]
@@ -142,6 +141,6 @@ def analyzer() -> tantivy.TextAnalyzer:
 
 
 def fold_value(value: str) -> str:
-    """A filter value as it is compared: trimmed, compatibility forms and case folded, accents kept."""
+    """The compared form of a filter value: trimmed, compatibility forms and case folded, accents kept."""
     value = value.strip()
     return value.lower() if value.isascii() else unicodedata.normalize("NFKD", value).lower()

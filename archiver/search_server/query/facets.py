@@ -1,4 +1,4 @@
-"""Facets: how often each value occurs among the hits, smallest and greatest numbers, and searching among the values."""
+"""Facets: counts of values among the hits, minimum and maximum of numbers, and search among the values."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _REMEMBERED = 20_000
 
 
 def facet_attributes(snapshot: Snapshot, wanted: list[str], code: str = "invalid_search_facets") -> list[str]:
-    """The attributes that were asked for; `*` stands for all that can be counted."""
+    """The requested attributes; `*` means all that can be counted."""
     plan = snapshot.plan
     names: list[str] = []
     for name in wanted:
@@ -38,7 +38,7 @@ def facet_attributes(snapshot: Snapshot, wanted: list[str], code: str = "invalid
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """`facetDistribution`, `facetStats`, and by the way how many documents there are."""
+    """`facetDistribution`, `facetStats`, and the number of documents, which is a by-product."""
 
     counts: dict[str, dict[str, int]]
     stats: dict[str, dict[str, float]]
@@ -73,7 +73,7 @@ def distribution(entry: CatalogEntry, snapshot: Snapshot, query: Query, names: l
 
 
 def shown_value(snapshot: Snapshot, short: str, key: Any) -> str:
-    """A value as it was written, for one that is kept folded."""
+    """The original spelling of a value that is stored folded."""
     if is_number(key):
         return number_text(key)
     folded = str(key)[1:]
@@ -119,7 +119,7 @@ def document_values(document: dict[str, Any], path: str) -> list[str]:
 
 
 def search_values(entry: CatalogEntry, snapshot: Snapshot, query: Query, name: str, wanted: str | None) -> list[dict[str, Any]]:
-    """Values of a facet that begin with what was typed, or have a word that does; a typo is forgiven."""
+    """Values of a facet that begin with the query, or have a word that does; tolerates a typo."""
     short = snapshot.attributes.ids.get(name)
     if short is None:
         return []

@@ -9,7 +9,7 @@ from typing import Any
 
 from tantivy import Query
 
-from archiver.search_server.errors import ApiError, not_played
+from archiver.search_server.errors import ApiError, not_supported
 from archiver.search_server.index.settings import kind
 from archiver.search_server.query.facets import distribution, facet_attributes
 from archiver.search_server.query.ordering import DocumentHit, sort_tuple, stages
@@ -65,7 +65,7 @@ def check_federation(value: Any, queries: list[tuple[str, SearchRequest, dict[st
         if name not in _FEDERATION:
             raise ApiError("bad_request", f"Unknown field `{name}` inside `.federation`")
     if value.get("distinct") is not None:
-        raise not_played("`distinct` over a federated search")
+        raise not_supported("`distinct` over a federated search")
     for place, (_, request, _) in enumerate(queries):
         if request.is_paged or request.limit != 20 or request.offset:
             raise inside(
@@ -120,7 +120,7 @@ def _merged(prepared: list[PreparedSearch], options: list[dict[str, Any]], reach
             order = sort_tuple(one.snapshot, keys, hit.address) if keys else ()
             rank = (order, -score) if sorts_first or one.parsed.is_placeholder else (-score, order)
             candidates.append(_Candidate(one, position, hit, score, rank))
-    # equal ones by their place in the index, by which they were chosen: in that order pages do not overlap
+    # ties by their position in the index, so that pages do not overlap
     candidates.sort(key=lambda one: (one.order, one.position, one.hit.address.segment_ord, one.hit.address.doc))
     seen: set[tuple[str, int, int]] = set()
     unique: list[_Candidate] = []
@@ -134,7 +134,7 @@ def _merged(prepared: list[PreparedSearch], options: list[dict[str, Any]], reach
 
 
 def _shown(candidates: list[_Candidate]) -> list[dict[str, Any]]:
-    """The hits of each search are formatted together, which remembers what was found out about its words."""
+    """Formats the hits of each search together, because what is computed about its words is reused."""
     views: dict[int, dict[str, Any]] = {}
     for position in dict.fromkeys(one.position for one in candidates):
         places = [place for place, one in enumerate(candidates) if one.position == position]
@@ -150,7 +150,7 @@ def _shown(candidates: list[_Candidate]) -> list[dict[str, Any]]:
 
 
 def _unions(prepared: list[PreparedSearch]) -> dict[str, tuple[PreparedSearch, Query]]:
-    """For each index: everything that any of its queries matches."""
+    """For each index, a query for everything that any of its queries matches."""
     by_index: dict[str, list[PreparedSearch]] = {}
     for one in prepared:
         by_index.setdefault(one.entry.uid, []).append(one)

@@ -1,4 +1,4 @@
-"""The filter language: from its text, or arrays of texts, to a tree. Pure."""
+"""Parses the filter language: a text, or arrays of texts, to a tree. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 
 
 class FilterError(ValueError):
-    """The filter can't be read; the text says where."""
+    """The filter is invalid; the message says where."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class _Token:
 
 
 def parse_filter(value: Any) -> Filter | None:
-    """A filter as requests carry it: a text, or an array (AND) of texts and arrays (OR). None when it says nothing."""
+    """Parses the filter of a request: a text, or an array (AND) of texts and arrays (OR). None for an empty filter."""
     if value is None:
         return None
     if isinstance(value, str):

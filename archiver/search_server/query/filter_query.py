@@ -1,4 +1,4 @@
-"""From a filter tree to a Tantivy query. Filters are exact: what a filter matches is all that fits and nothing else."""
+"""Compiles a filter tree to a Tantivy query. Filters are exact: a filter matches everything that fits and nothing else."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _NUMBER = re.compile(r"[+-]?(\d+(?:\.\d*)?|\.\d+)([eE][+-]?\d+)?")
 _MARKS = {"EXISTS": "e", "NULL": "n", "EMPTY": "y"}
 _REGEX_SIGNS = re.compile(r"([\\.+*?()|\[\]{}^$#&\-~/])")
 _MAX_VALUES = 10_000_000
-_FEW_VALUES = 32  # up to so many, their postings are joined; a set of terms costs an automaton first
+_FEW_VALUES = 32  # up to this many terms, their postings are joined; a term set would have to build an automaton first
 _HOLDS: dict[str, Callable[[str, str], bool]] = {">": gt, ">=": ge, "<": lt, "<=": le}
 
 
 @dataclass(frozen=True, slots=True)
 class FilterCompiler:
-    """Compiles for one snapshot of one index. `attribute` checks a name and gives its short id (None: in no document)."""
+    """Compiles for one snapshot of one index. `attribute` checks a name and returns its short id (None: in no document)."""
 
     index: tantivy.Index
     searcher: tantivy.Searcher
@@ -97,7 +97,7 @@ class FilterCompiler:
         return self._texts(name, lambda text: part in text, include="s.*" + _REGEX_SIGNS.sub(r"\\\1", part) + ".*")
 
     def _texts(self, name: str, fits: Callable[[str], bool], include: str | None = None) -> Query:
-        """Documents with a text that fits. Looks at each different text of the attribute once."""
+        """Documents with a matching text. Inspects each distinct text of the attribute once."""
         terms: dict[str, object] = {"field": f"f.{name}", "size": _MAX_VALUES}
         if include is not None:
             terms["include"] = include
@@ -114,7 +114,7 @@ def negated(query: Query) -> Query:
 
 
 def as_number(value: str) -> float | None:
-    """The value as a finite number, if it reads as one."""
+    """The value as a finite number, if it is one."""
     if not _NUMBER.fullmatch(value.strip()):
         return None
     number = float(value)
@@ -132,5 +132,5 @@ def _bounds(first: float, last: float) -> str:
 
 
 def _shown(number: float) -> str:
-    """A number as Tantivy's query language reads it: all its digits, and no exponent."""
+    """A number in Tantivy's query language: all its digits, without an exponent."""
     return format(Decimal(number), "f")

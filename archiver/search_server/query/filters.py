@@ -1,4 +1,4 @@
-"""Filters of requests, against the settings of an index."""
+"""Compiles the filters of requests, checked against the settings of an index."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from archiver.search_server.query.filter_query import FilterCompiler
 
 
 def compile_filter(entry: CatalogEntry, snapshot: Snapshot, value: Any, code: str) -> Query | None:
-    """The query of a filter; None when it says nothing. Raises ApiError with `code`."""
+    """The query of a filter; None for an empty filter. Raises ApiError with `code`."""
     try:
         tree = parse_filter(value)
     except FilterError as error:

@@ -1,4 +1,4 @@
-"""Hits as they are shown: chosen attributes, marks, crops and the positions of matches."""
+"""Formats hits: selected attributes, highlights, crops and the positions of matches."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from archiver.search_server.query.matching import Match, Matcher
 from archiver.search_server.query.search_request import SearchRequest
 
 _CROP_STARTS = 16
-"""Of a text with more matches, the passage is looked for among the first ones."""
+"""In a text with more matches, the passage is chosen among the first ones."""
 _LONG_WORD = 40
-"""Characters, with the space behind it: so many times `length` characters are more than a window."""
+"""Characters per word, including the space: `length` times this is more than a window."""
 _USUAL_WORD = 10
-"""So many times `length` characters are mostly enough, and tried first."""
+"""`length` times this is usually enough, and tried first."""
 _ASCII_WORD = re.compile("[0-9A-Za-z]+")
 
 
@@ -66,7 +66,7 @@ class Formatter:
     _ways: dict[str, tuple[int | None, bool]] = field(default_factory=dict)
 
     def show(self, document: dict[str, Any]) -> dict[str, Any]:
-        """A hit, without what concerns its score."""
+        """A hit, without its score."""
         visible = select(document, self.displayed)
         retrieved = select(visible, self.request.attributes_to_retrieve)
         hit = dict(retrieved)
@@ -100,7 +100,7 @@ class Formatter:
         return f"{marker if start > 0 else ''}{shown}{marker if end < len(text) else ''}"
 
     def _way(self, path: str, highlights: list[str], crops: dict[str, int]) -> tuple[int | None, bool]:
-        """To how many words an attribute is cropped, and whether it is marked; decided once."""
+        """The crop length of an attribute in words, and whether it is highlighted; decided once."""
         crop = next((length for name, length in crops.items() if _names(name, path)), None)
         way = self._ways[path] = crop, any(_names(name, path) for name in highlights)
         return way
@@ -154,7 +154,7 @@ def _crop_lengths(request: SearchRequest) -> dict[str, int]:
 
 
 def crop_window(text: str, matches: list[Match], length: int) -> tuple[int, int]:
-    """The stretch of `length` words that holds the most different units, then the most matches, then comes first."""
+    """The window of `length` words with the most different units, then with the most matches, then the first."""
     if length == 0:
         return 0, len(text)
     best: tuple[int, int] | None = None
@@ -181,9 +181,9 @@ def crop_window(text: str, matches: list[Match], length: int) -> tuple[int, int]
 
 
 def _word_spans(text: str, matches: list[Match], length: int) -> list[tuple[int, int]]:
-    """For each match the numbers of its first word and of the one behind it, counted from the first match on.
+    """For each match, the numbers of its first word and of the word after it, counted from the first match.
 
-    Of the words between two matches not more than `length` are counted: no window reaches over them.
+    Between two matches at most `length` words are counted, because no window spans more.
     """
     spans: list[tuple[int, int]] = []
     number = place = 0
@@ -201,7 +201,7 @@ def _words(text: str) -> re.Pattern[str]:
 
 
 def _words_on(text: str, start: int, count: int) -> int:
-    """Where the text has `count` more words; its end when there are not more than that."""
+    """The position after `count` more words; the end of the text if it has fewer."""
     for stretch in (text[start : start + _LONG_WORD * count], text[start:]):
         words = list(islice(_words(stretch).finditer(stretch), count + 1))
         if len(words) > count:
@@ -210,7 +210,7 @@ def _words_on(text: str, start: int, count: int) -> int:
 
 
 def _words_back(text: str, end: int, count: int) -> int:
-    """Where `count` words before this place begin."""
+    """The start of the `count` words before this position."""
     if count <= 0:
         return end
     for size in (_USUAL_WORD, _LONG_WORD):

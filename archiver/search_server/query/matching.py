@@ -1,6 +1,6 @@
-"""Where the words of a query stand in a text: for marks, crops and positions.
+"""Finds the words of a query in a text, for highlights, crops and positions.
 
-The words are simply looked for in the folded text, which knows where its characters come from. Where settings of the index say
+The words are searched for in the folded text, which maps its characters to the original. If settings of the index say
 what separates words, the text is cut into words that are folded one by one. Words with typos are looked for where the word as
 it was typed is not found, among the different words of a text, and remembered for the next one.
 """
@@ -22,7 +22,7 @@ _ASCII_SIGNS = {code: " " for code in range(128) if not chr(code).isalnum()}
 
 
 class Match(NamedTuple):
-    """A stretch of a text that a unit of the query matches."""
+    """A range of a text that a unit of the query matches."""
 
     start: int
     end: int
@@ -94,7 +94,7 @@ class Matcher:
                         yield Match(start, _end(start, end, word, variants[word]), number)
 
     def _misspelt(self, words: set[str], number: int, unit: Unit) -> dict[str, int]:
-        """All words so far that are the unit's word with typos, and how much of them; each word is looked at once."""
+        """All words so far that match the unit's word with typos, and the matched length; each word is checked once."""
         seen = self._seen.setdefault(number, set())
         variants = self._variants.setdefault(number, {})
         shortest = len(unit.words[0]) - unit.typos
@@ -116,7 +116,7 @@ def _different_words(text: str) -> set[str]:
 
 @lru_cache(maxsize=256)
 def _pieces(word: str, typos: int) -> Callable[[str], object]:
-    """Looks for one of the pieces of a word: each typo spoils two of them at most (a swap), so one stays whole."""
+    """Searches for any piece of a word: a typo damages at most two pieces (a swap), so one piece stays intact."""
     count = 2 * typos + 1
     cuts = [len(word) * place // count for place in range(count + 1)]
     pieces = {word[start:end] for start, end in pairwise(cuts)}
@@ -124,7 +124,7 @@ def _pieces(word: str, typos: int) -> Callable[[str], object]:
 
 
 def _plain_word(text: str, number: int, word: str, *, prefix: bool) -> list[Match]:
-    """The same as a run of one word: most of them are."""
+    """A special case for a single word, the most frequent one."""
     found: list[Match] = []
     first, last, size, length = joins(word[0]), joins(word[-1]), len(word), len(text)
     place = text.find(word)
@@ -139,7 +139,7 @@ def _plain_word(text: str, number: int, word: str, *, prefix: bool) -> list[Matc
 
 
 def _plain_run(text: str, number: int, words: tuple[str, ...], *, prefix: bool) -> Iterator[Match]:
-    """The words side by side; of the last one only the beginning is marked, if it goes on."""
+    """Adjacent words; if the last one continues, only its beginning is highlighted."""
     first, last = words[0], len(words) - 1
     place = text.find(first)
     while place >= 0:
@@ -159,7 +159,7 @@ def _plain_run(text: str, number: int, words: tuple[str, ...], *, prefix: bool) 
 
 
 def _inside(text: str, place: int) -> bool:
-    """Whether a word goes on across this place."""
+    """Whether a word spans this position."""
     return place < len(text) and joins(text[place - 1]) and joins(text[place])
 
 
@@ -187,12 +187,12 @@ def _token_run(tokens: list[tuple[int, int, str]], number: int, words: tuple[str
 
 
 def _end(start: int, end: int, word: str, size: int) -> int:
-    """Where the mark ends: after `size` letters, where the folded word has as many letters as the written one."""
+    """The end of the highlight: after `size` letters, if the folded word has as many letters as the original."""
     return end if size >= len(word) or end - start != len(word) else start + size
 
 
 def matched_size(token: str, unit: Unit) -> int:
-    """How many characters of a word of the text the unit's word accounts for; 0 when they do not match."""
+    """How many characters of a word in the text the unit's word covers; 0 if they do not match."""
     word = unit.word
     assert word is not None
     if token == word:
@@ -211,7 +211,7 @@ def matched_size(token: str, unit: Unit) -> int:
 
 
 def distance(left: str, right: str, limit: int) -> int:
-    """Edits between two words, a swap of neighbours counting as one; `limit + 1` when there are more."""
+    """The number of edits between two words, where swapping neighbours is one edit; `limit + 1` if there are more."""
     if abs(len(left) - len(right)) > limit:
         return limit + 1
     start = 0

@@ -19,15 +19,15 @@ from archiver.search_server.query.filters import available
 from archiver.search_server.query.ranking import RankedQuery, Scale
 
 _SORT = re.compile(r"(?P<attribute>.+):(?P<order>asc|desc)")
-# up to so many hits are put in order by all rules and keys; beyond it by the first key, and by the others inside the page
+# up to this many hits are sorted by all rules and keys; beyond that by the first key, and by the others within the page
 SORT_ALL = 100_000
-# of hits with equal scores so many are put in the order of a key that stands behind all scored rules
+# up to this many hits with equal scores are sorted by a key after all scored rules
 TIED = 20_000
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentHit:
-    """A document that was found, and its score (None where nothing was ranked)."""
+    """A matching document and its score (None without ranking)."""
 
     address: DocAddress
     score: float | None
@@ -74,14 +74,14 @@ def parse_sort(entry: CatalogEntry, wanted: Sequence[str] | None, code: str = "i
 
 @dataclass(frozen=True, slots=True)
 class RankingStage:
-    """A stretch of the ranking: either scored rules, or one sort key."""
+    """A stage of the ranking: either scored rules or one sort key."""
 
     divisor: int
     key: SortKey | None
 
 
 def stages(entry: CatalogEntry, keys: list[SortKey], scale: Scale) -> list[RankingStage]:
-    """The rules in their order: each key, with the scored rules that stand before it."""
+    """The rules in order: each key, with the scored rules before it."""
     rules = entry.settings["rankingRules"]
     found: list[RankingStage] = []
     for place, rule in enumerate(rules):
@@ -121,7 +121,7 @@ def by_key(snapshot: Snapshot, query: Query, key: SortKey, offset: int, limit: i
 def counted_by_key(
     snapshot: Snapshot, query: Query, key: SortKey, offset: int, limit: int
 ) -> tuple[list[tuple[Any, DocAddress]], int] | None:
-    """The same hits and how many there are in all, in one go; None unless every document has a number in this column."""
+    """The same hits and their total number in one pass; None unless every document has a number in this column."""
     if not _is_full(snapshot.searcher, key.field("n")):
         return None
     found = snapshot.searcher.search(query, limit, order_by_field=key.field("n"), order=key.order, offset=offset)
@@ -135,7 +135,7 @@ def _is_full(searcher: Searcher, field: str) -> bool:
 
 
 def by_arrival(snapshot: Snapshot, hits: list[tuple[Any, DocAddress]]) -> list[tuple[Any, DocAddress]]:
-    """The same hits, those with equal keys in the order of their arrival."""
+    """The same hits; those with equal keys in the order of arrival."""
     if len({value for value, _ in hits}) == len(hits):
         return hits
     sequence = snapshot.searcher.fast_field_values("seq", [address for _, address in hits])
@@ -147,19 +147,19 @@ def by_arrival(snapshot: Snapshot, hits: list[tuple[Any, DocAddress]]) -> list[t
 
 
 def key_decides(ranked: RankedQuery, plan: list[RankingStage]) -> bool:
-    """Whether one key stands before all that is scored: without words nothing is."""
+    """Whether the single key precedes all scored rules; without words, nothing is scored."""
     return len(plan) == 1 and (ranked.parsed.is_placeholder or plan[0].divisor > ranked.scale.top)
 
 
 def breaks_ties(ranked: RankedQuery, plan: list[RankingStage]) -> bool:
-    """Whether all that is scored stands before the one key."""
+    """Whether all scored rules precede the single key."""
     return len(plan) == 1 and plan[0].divisor == 1 and not ranked.parsed.is_placeholder
 
 
 def best_first(snapshot: Snapshot, query: Query, key: SortKey, offset: int, limit: int) -> tuple[list[DocumentHit], int]:
-    """Hits by their scores, equal ones by the key; and how many there are in all.
+    """Hits by score, ties by the key; and their total number.
 
-    Tantivy gives equal ones in the order of its files: all that are equal to the last one of the page are fetched to be sorted.
+    Tantivy returns ties in the order of its files, so all ties with the last hit of the page are fetched and sorted.
     """
     reach = offset + limit
     found = snapshot.searcher.search(query, reach + 1)
@@ -182,7 +182,8 @@ def sorted_hits(
     offset: int,
     limit: int,
 ) -> list[DocumentHit]:
-    """Hits in the order of all stages. `query` is the scored query with its filter, `matching` finds the same unscored."""
+    """Hits in the order of all stages. `query` is the scored query with its filter; `matching` finds the same without
+    scores."""
     first = plan[0]
     assert first.key is not None
     if total > SORT_ALL or key_decides(ranked, plan):
@@ -195,7 +196,7 @@ def sorted_hits(
 
 
 def by_keys(snapshot: Snapshot, query: Query, keys: list[SortKey], total: int, offset: int, limit: int) -> list[DocAddress]:
-    """What an unscored query finds, by several keys."""
+    """The hits of an unscored query, by several keys."""
     plan = [RankingStage(1, key) for key in keys]
     if len(plan) == 1 or total > SORT_ALL:
         return [hit.address for hit in _by_first_key(snapshot, query, keys[0], plan[1:], offset, limit)]
@@ -221,7 +222,7 @@ def _by_first_key(
 
 
 def _rank(score: float, place: int, keys: list[list[Any]], plan: list[RankingStage]) -> tuple[Any, ...]:
-    """A tuple that sorts like the rules: what is scored before a key, the key, and so on, then the rest of the score."""
+    """A tuple that sorts like the rules: the score before a key, the key, and so on, then the rest of the score."""
     parts: list[Any] = []
     for stage, column in zip(plan, keys, strict=True):
         parts.extend((-(round(score) // stage.divisor), column[place]))
@@ -229,7 +230,7 @@ def _rank(score: float, place: int, keys: list[list[Any]], plan: list[RankingSta
 
 
 def _ranks(snapshot: Snapshot, query: Query, addresses: list[DocAddress], plan: list[RankingStage]) -> list[list[Any]]:
-    """For each stage and hit its place in the order of the key, equal for equal values."""
+    """For each stage and hit, its rank by the key; equal values have equal ranks."""
     columns: list[list[Any]] = []
     for stage in plan:
         assert stage.key is not None
@@ -242,7 +243,7 @@ def _ranks(snapshot: Snapshot, query: Query, addresses: list[DocAddress], plan: 
 
 
 def _sort_values(snapshot: Snapshot, addresses: list[DocAddress], plan: list[RankingStage]) -> list[list[Any]]:
-    """For each stage and hit: (kind, value), so that numbers come first, then texts, then nothing."""
+    """For each stage and hit: (kind, value), so that numbers sort before texts, and both before missing values."""
     columns: list[list[Any]] = []
     for stage in plan:
         key = stage.key
@@ -258,7 +259,7 @@ def _sort_values(snapshot: Snapshot, addresses: list[DocAddress], plan: list[Ran
 
 
 def _comparable(snapshot: Snapshot, key: SortKey, address: DocAddress) -> tuple[int, Any]:
-    """Of a document without a number."""
+    """The value of a document without a number."""
     texts = _texts(snapshot.document(address), key.attribute.split("."))
     if not texts:
         return (2, 0)
@@ -266,7 +267,7 @@ def _comparable(snapshot: Snapshot, key: SortKey, address: DocAddress) -> tuple[
 
 
 def sort_tuple(snapshot: Snapshot, keys: list[SortKey], address: DocAddress) -> tuple[Any, ...]:
-    """What a document is sorted by, comparable with documents of other searches."""
+    """The sort key of a document, comparable with those of other searches."""
     columns = _sort_values(snapshot, [address], [RankingStage(1, key) for key in keys])
     return tuple(column[0] for column in columns)
 
@@ -287,7 +288,7 @@ def _texts(value: Any, path: list[str]) -> list[str]:
 
 
 class _Reversed(str):
-    """A text that sorts the other way round."""
+    """A text that sorts in descending order."""
 
     __slots__ = ()
 

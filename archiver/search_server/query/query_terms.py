@@ -1,4 +1,4 @@
-"""From what a person typed to words, phrases and negations. Pure, apart from the words that the segmenter sees."""
+"""Parses what a user typed into words, phrases and negations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_UNITS = 64
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """One thing that was typed: a word, or several words that must stand side by side.
+    """A unit of a query: a word, or several adjacent words.
 
     `quoted` came in quotation marks: exact, and never left out. `prefix` may go on after its last word. `typos` is how many
     a single word may have. `others` are its synonyms, each a run of words.
@@ -34,7 +34,7 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class ParsedQuery:
-    """What must and what must not be found."""
+    """The units that must match, and those that must not."""
 
     units: tuple[Unit, ...] = ()
     negatives: tuple[Unit, ...] = ()

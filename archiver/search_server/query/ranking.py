@@ -1,9 +1,8 @@
-"""The ranked query: Meilisearch's ranking rules as one number that Tantivy adds up.
+"""Builds the ranked query: Meilisearch's ranking rules as one number that Tantivy sums up.
 
 Each rule is a digit of a number in mixed radix, the first rule the most significant; a document's score is the sum of constant
-scores of the clauses that it matches. The number stays below 2^24, so that 32-bit floats hold it exactly, and it can be taken
-apart again: for sorting between two rules, and for the details of a score.
-"""
+scores of the clauses that it matches. The number stays below 2^24, so that 32-bit floats represent it exactly, and it can be
+taken apart again: for sorting between two rules, and for the details of a score."""
 
 from __future__ import annotations
 
@@ -21,12 +20,12 @@ ATTRIBUTE_STEPS = 7
 PROXIMITY_STEPS = 2
 PROXIMITY_SLOP = 4
 PROXIMITY_PAIRS = 6
-# words that so many documents have are not ranked by how near they stand; up to the smaller number also at some distance
+# words in this many documents are not ranked by proximity; below the smaller number, also at some distance
 NEAR_DOCUMENTS = 20_000
 SLOPPY_DOCUMENTS = 4_000
 PROXIMITY_ATTRIBUTES = 12
 PREFIX_ATTRIBUTES = 8
-# a word that so many documents have as it was typed is not looked for with typos: they would add noise and cost
+# a word that occurs in this many documents as typed is not searched for with typos, which would add noise and cost
 ENOUGH_FOR_NO_TYPO = 200
 ENOUGH_FOR_ONE_TYPO = 20
 _SAME_AS = {"attributeRank": "attribute"}
@@ -35,7 +34,7 @@ _SCORED = ("words", "typo", "proximity", "attribute", "exactness")
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """The digits of a score: how much one step of each rule is worth, and how many steps it has."""
+    """The digits of a score: the weight of one step of each rule, and the number of its steps."""
 
     weights: dict[str, int]
     steps: dict[str, int]
@@ -66,14 +65,14 @@ class Scale:
         return round(score) // self.weights[rule] % (self.steps[rule] + 1)
 
     def before(self, rule_place: Sequence[str]) -> int:
-        """The divisor that leaves of a score only the rules that stand before the given rest of the rules."""
+        """The divisor that reduces a score to the rules before the given rest of the rules."""
         rest = {_SAME_AS.get(rule, rule) for rule in rule_place} & set(self.steps)
         return reduce(lambda product, rule: product * (self.steps[rule] + 1), rest, 1)
 
 
 @dataclass(frozen=True, slots=True)
 class RankedQuery:
-    """`scored` for ranking; `matching` for the same documents without ranking, which is cheaper."""
+    """`scored` ranks; `matching` finds the same documents without ranking, which is cheaper."""
 
     scored: Query
     matching: Query
@@ -87,7 +86,7 @@ class Ranker:
 
     `restricted` says that these are not all searchable attributes; then words are looked up attribute by attribute.
 
-    `narrowing` are the filters of the search. How often a word occurs is counted among what they leave over, and nothing else
+    `narrowing` are the filters of the search. The frequency of a word is counted among what they leave, and nothing else
     of the index has a say in what is found and in which order: whoever may see a part of it learns nothing about the rest.
     """
 
@@ -118,7 +117,7 @@ class Ranker:
         )
 
     def _structure(self, fixed: list[Unit], loose: list[Unit], clause: Callable[[Unit, int], Query]) -> Query:
-        """All of `fixed`, and of `loose` the first, better the second with it, and so on."""
+        """Requires all of `fixed` and the first of `loose`; more of `loose`, in order, score higher."""
         chain: Query | None = None
         for place in range(len(loose) - 1, -1, -1):
             level = [(Occur.Must, clause(loose[place], len(fixed) + place))]
@@ -165,7 +164,7 @@ class Ranker:
         return found
 
     def _by_attribute(self, unit: Unit) -> list[tuple[int, Query]]:
-        """The unit in each attribute, with the steps that this attribute is worth."""
+        """The unit in each attribute, with the number of steps that the attribute is worth."""
         if len(self.attributes) < 2:
             return []
         found: list[tuple[int, Query]] = []
@@ -176,17 +175,17 @@ class Ranker:
                 break
             if self._may_have(f"t.{name}", unit.words):
                 found.append((step, self._run(f"t.{name}", unit.words)))
-            # beginnings of words are not looked up once more in long texts: many documents have them
+            # prefixes are not searched for again in long texts, because many documents match
             if unit.prefix and unit.word is not None and rank < PREFIX_ATTRIBUTES and name not in self.snapshot.attributes.long:
                 found.append((step, self._fuzzy(f"t.{name}", unit.word, 0, prefix=True)))
         return found
 
     def _near(self, left: Unit, right: Unit, weight: int) -> list[Query]:
-        """Both side by side, or a few words apart."""
+        """Both units adjacent, or a few words apart."""
         rarest = min(self._frequency(left), self._frequency(right))
         if rarest > NEAR_DOCUMENTS:
             return []
-        # what may follow a common word are too many phrases to look at
+        # too many phrases can follow a common word
         go_on = self._frequency(left) <= SLOPPY_DOCUMENTS
         options: list[Query] = []
         words: list[str | tuple[int, str]] = [*left.words, *right.words]
@@ -200,13 +199,13 @@ class Ranker:
                 if rarest <= SLOPPY_DOCUMENTS:
                     sloppy = Query.phrase_query(schema, place, words, PROXIMITY_SLOP)
                     options.append(Query.const_score_query(sloppy, float(weight)))
-            # (which words go on like that is found by looking at a few of the whole index)
+            # (possible continuations are sampled from the whole index)
             if right.prefix and go_on and not self.narrowing:
                 options.append(Query.const_score_query(Query.phrase_prefix_query(schema, place, words), float(2 * weight)))
         return options
 
     def _matching(self, unit: Unit, *, is_alone: bool = False) -> Query:
-        """The loosest form that the unit may be found in, and its synonyms.
+        """The most tolerant form of the unit, and its synonyms.
 
         What a word may go on to holds the word itself, which is left out where it stands alone (beside others it helps).
         """
@@ -229,7 +228,7 @@ class Ranker:
         return Query.phrase_query(self.snapshot.schema, field, list(words))
 
     def _prefixed(self, unit: Unit) -> Query:
-        """The last word may go on; of several, the others stand side by side and the last one in the same attribute."""
+        """The last word is a prefix; in a phrase, the other words are adjacent and the last is in the same attribute."""
         if unit.word is not None:
             return any_of([self._fuzzy(field, unit.word, 0, prefix=True) for field in self._fields(unit.words)])
         options: list[Query] = []
@@ -248,7 +247,7 @@ class Ranker:
         return any_of([self._fuzzy(field, unit.word, typos, prefix=unit.prefix) for field in fields])
 
     def _typos(self, unit: Unit) -> int:
-        """How many typos are worth looking for, by how often the word is there as typed."""
+        """The number of typos to search for, depending on how often the word occurs as typed."""
         if not unit.typos or self.degraded:
             return 0
         if self._frequency(unit) >= ENOUGH_FOR_NO_TYPO:
@@ -268,9 +267,9 @@ class Ranker:
         return Query.fuzzy_term_query(self.snapshot.schema, field, word, distance, True, prefix)
 
     def _frequency(self, unit: Unit, at_least: int = ENOUGH_FOR_NO_TYPO) -> int:
-        """How many documents have the unit: for a single word from the dictionaries, which is nearly right and free.
+        """The number of documents with the unit. For a single word, the term dictionaries give an estimate at no cost.
 
-        They know nothing of filters. What they give is no less than the truth, which nobody asks for below `at_least`.
+        It ignores filters, so it is never too low; the exact number is only computed above `at_least`.
         """
         if unit.word is None:
             return self._count(self._exact(unit))
@@ -288,7 +287,7 @@ class Ranker:
         return self.snapshot.count(query)
 
     def _documents(self, place: str, word: str) -> int:
-        """How many documents have the word in this field, by its dictionaries."""
+        """The number of documents with the word in this field, by its term dictionaries."""
         found = self._counts.get((place, word))
         if found is None:
             found = self._counts[place, word] = self.snapshot.searcher.doc_freq(place, word)

@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from archiver.search_server.errors import ApiError, not_played
+from archiver.search_server.errors import ApiError, not_supported
 from archiver.search_server.index.settings import kind
 
 STRATEGIES = ("last", "all", "frequency")
@@ -21,7 +21,7 @@ def snake(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SearchRequest:
-    """One search. `None` means "not asked for"."""
+    """One search. `None` means that it was not requested."""
 
     q: str | None = None
     offset: int = 0
@@ -55,7 +55,7 @@ class SearchRequest:
 
     @property
     def window(self) -> tuple[int, int]:
-        """Where the hits begin, and how many are wanted."""
+        """Offset and number of the wanted hits."""
         if not self.is_paged:
             return self.offset, self.limit
         size = 20 if self.hits_per_page is None else self.hits_per_page
@@ -87,7 +87,7 @@ _NOT_PLAYED = {
 
 
 def parse_body(body: Any, extra: tuple[str, ...] = (), prefix: str = "search") -> SearchRequest:
-    """From a JSON body. Unknown fields are refused, null counts as not given."""
+    """From a JSON body. Unknown fields are rejected; null counts as absent."""
     if not isinstance(body, dict):
         raise ApiError("bad_request", f"Invalid value type: expected an object, but found {kind(body)}")
     values: dict[str, Any] = {}
@@ -95,7 +95,7 @@ def parse_body(body: Any, extra: tuple[str, ...] = (), prefix: str = "search") -
         if name in extra or value is None:
             continue
         if name in _NOT_PLAYED:
-            raise not_played(_NOT_PLAYED[name])
+            raise not_supported(_NOT_PLAYED[name])
         if name not in _CAMEL:
             known = ", ".join(f"`{one}`" for one in (*_CAMEL, *extra))
             raise ApiError("bad_request", f"Unknown field `{name}`: expected one of {known}")
@@ -104,7 +104,7 @@ def parse_body(body: Any, extra: tuple[str, ...] = (), prefix: str = "search") -
 
 
 def parse_query_string(query: Mapping[str, str]) -> SearchRequest:
-    """From the query string of a GET: lists by commas, numbers and flags as texts."""
+    """From the query string of a GET request: lists separated by commas, numbers and flags as texts."""
     body: dict[str, Any] = {}
     for name, value in query.items():
         code = f"invalid_search_{snake(name)}"
@@ -128,7 +128,7 @@ def parse_query_string(query: Mapping[str, str]) -> SearchRequest:
 
 
 def _sort_list(value: str) -> list[str]:
-    """Split at commas, apart from those between parentheses: `_geoPoint(1, 2):asc`."""
+    """Splits at commas, except within parentheses: `_geoPoint(1, 2):asc`."""
     parts: list[list[str]] = []
     is_inside = False
     for piece in value.split(","):

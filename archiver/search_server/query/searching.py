@@ -1,4 +1,4 @@
-"""One search, from its request to its answer. Runs in a thread of the search pool."""
+"""Runs one search, from request to response, in a thread of the search pool."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ from archiver.search_server.query.query_terms import ParsedQuery, parse_query
 from archiver.search_server.query.ranking import RankedQuery, Ranker
 from archiver.search_server.query.search_request import SearchRequest
 
-_SCAN = 1_000  # hits that are read at a time where documents have to be looked at
+_SCAN = 1_000  # hits per step if documents have to be inspected
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedSearch:
-    """A search with everything compiled and nothing run yet."""
+    """A compiled search that has not run yet."""
 
     entry: CatalogEntry
     snapshot: Snapshot
@@ -56,7 +56,7 @@ class PreparedSearch:
 
 @dataclass(slots=True)
 class HitWindow:
-    """The hits of one window, and how many there are in all."""
+    """The hits of one window, and the total number of hits."""
 
     hits: list[DocumentHit] = field(default_factory=list)
     total: int = 0
@@ -131,7 +131,7 @@ def _in_order(names: tuple[str, ...], order: tuple[str, ...]) -> tuple[str, ...]
 
 
 def run(prepared: PreparedSearch, counters: Executor) -> dict[str, Any]:
-    """The answer of `/indexes/{uid}/search`. Facets are counted by `counters` while the hits are looked for."""
+    """The response of `/indexes/{uid}/search`. `counters` count facets while the hits are being collected."""
     begun = time.perf_counter()
     request, entry = prepared.request, prepared.entry
     counted = None
@@ -157,7 +157,7 @@ def run(prepared: PreparedSearch, counters: Executor) -> dict[str, Any]:
 
 
 def find(prepared: PreparedSearch, offset: int, limit: int, count: Callable[[], int] | None = None) -> HitWindow:
-    """The hits of a window in their order, and the exact number of all: from `count`, where somebody else counts anyway."""
+    """The hits of a window in order, and the exact total, from `count` if it is being counted anyway."""
     request, entry = prepared.request, prepared.entry
     cap = entry.explicit.get("pagination", {}).get("maxTotalHits")
     if cap is not None:
@@ -182,7 +182,7 @@ def find(prepared: PreparedSearch, offset: int, limit: int, count: Callable[[], 
 
 
 def _window(prepared: PreparedSearch, offset: int, limit: int, count: Callable[[], int]) -> HitWindow:
-    """One stretch of the hits. A ranked search counts them by the way; one in the order of a column needs no count first."""
+    """One range of hits. A ranked search counts them as a by-product; a search sorted by a column needs no count first."""
     snapshot, plan = prepared.snapshot, stages(prepared.entry, prepared.sort_keys, prepared.ranked.scale)
     if limit and not plan and not prepared.parsed.is_placeholder:
         result = snapshot.searcher.search(prepared.scored, limit, offset=offset)
@@ -222,7 +222,7 @@ def _above_threshold(prepared: PreparedSearch) -> list[DocumentHit]:
 
 
 def _distinct(prepared: PreparedSearch, attribute: str, offset: int, limit: int) -> HitWindow:
-    """Only the best hit of each value. Every hit is looked at, because the total must be right."""
+    """Only the best hit of each value. Inspects every hit, because the total must be exact."""
     total = prepared.snapshot.count(prepared.matching)
     threshold = prepared.request.ranking_score_threshold
     seen: set[str] = set()
@@ -239,7 +239,7 @@ def _distinct(prepared: PreparedSearch, attribute: str, offset: int, limit: int)
 
 
 def ranking_score(prepared: PreparedSearch, hit: DocumentHit) -> float:
-    """Between 0 and 1; 1 where nothing was asked for."""
+    """Between 0 and 1; 1 for an empty query."""
     top = prepared.ranked.scale.top
     if hit.score is None or prepared.parsed.is_placeholder or not top:
         return 1.0

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 from tantivy import DocAddress, Order, Query
 
-from archiver.search_server.errors import ApiError, document_not_found, not_played
+from archiver.search_server.errors import ApiError, document_not_found, not_supported
 from archiver.search_server.index.engine import Snapshot
 from archiver.search_server.index.settings import kind
 from archiver.search_server.payload import format_of, read_documents
@@ -142,7 +142,7 @@ def delete_by_filter(call: Call) -> ServerResponse:
 
 
 def edit_documents(call: Call) -> ServerResponse:
-    raise not_played("Editing documents by function")
+    raise not_supported("Editing documents by function")
 
 
 def _delete(call: Call, request: dict[str, Any], details: dict[str, Any]) -> ServerResponse:

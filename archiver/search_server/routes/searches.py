@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from archiver.search_server.errors import ApiError, not_played
+from archiver.search_server.errors import ApiError, not_supported
 from archiver.search_server.index.settings import kind
 from archiver.search_server.query.facets import search_values
 from archiver.search_server.query.federation import check_federation, federated, inside, parse_queries
@@ -75,7 +75,7 @@ def facet_search(call: Call) -> ServerResponse:
 
 def similar(call: Call) -> ServerResponse:
     call.service.catalog.get(call.uid)
-    raise not_played("Looking for similar documents (vector search)")
+    raise not_supported("Looking for similar documents (vector search)")
 
 
 def _search(call: Call, uid: str, request: SearchRequest) -> dict[str, Any]:

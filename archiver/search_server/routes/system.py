@@ -1,11 +1,11 @@
-"""Health, version, statistics, keys, and what this server does not play."""
+"""Health, version, statistics, keys, and features that this server does not have."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from archiver.search_server.errors import ApiError, not_played
+from archiver.search_server.errors import ApiError, not_supported
 from archiver.search_server.human_size import human
 from archiver.search_server.index.catalog import CatalogEntry
 from archiver.search_server.request import Call, ServerResponse, paged
@@ -117,7 +117,7 @@ def update_experimental_features(call: Call) -> ServerResponse:
                 "bad_request", f"Unknown field `{name}`: expected one of {', '.join(f'`{one}`' for one in _FEATURES)}"
             )
         if wanted and name != "containsFilter":
-            raise not_played(f"The experimental feature `{name}`")
+            raise not_supported(f"The experimental feature `{name}`")
     return experimental_features(call)
 
 
@@ -126,9 +126,9 @@ def empty_list(call: Call) -> ServerResponse:
 
 
 def refused(what: str) -> Any:
-    """A handler for a part of Meilisearch that is not here."""
+    """A handler for a feature of Meilisearch that this server does not have."""
 
     def handler(call: Call) -> ServerResponse:
-        raise not_played(what)
+        raise not_supported(what)
 
     return handler

@@ -12,7 +12,7 @@ from archiver.search_server.routes import documents, fields, indexes, searches, 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """`action` is None for what everybody may ask. A search has a time limit and a pool of its own."""
+    """`action` is None for public endpoints. Searches have a time limit and a thread pool of their own."""
 
     method: str
     path: str

@@ -1,1 +1,1 @@
-"""Changes to indexes: queued as tasks, and worked off by a single writer."""
+"""Changes to indexes: queued as tasks, and processed by a single writer."""

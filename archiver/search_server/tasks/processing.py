@@ -1,4 +1,4 @@
-"""What each kind of task does. Runs in the writer thread, one batch at a time."""
+"""Executes each kind of task, in the writer thread, one batch at a time."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from archiver.search_server.state import Row, ServerState
 from archiver.search_server.tasks.task_queue import MAX_BATCH_BYTES, Finish, TaskQueue
 
 BUSY_BYTES = MAX_BATCH_BYTES * 3 // 4
-"""A batch that is nearly full: it has waited, and more is likely to wait behind it."""
+"""A batch above this size is nearly full, so more tasks are probably waiting."""
 
 
 class Processor:
-    """Executes batches. Everything that a task changes is durable before the task is called finished."""
+    """Executes batches. Everything that a task changes is durable before the task counts as finished."""
 
     def __init__(self, state: ServerState, queue: TaskQueue, catalog: Catalog) -> None:
         self._state = state
@@ -47,7 +47,7 @@ class Processor:
             self._single[batch[0]["type"]](batch[0])
 
     def fail(self, batch: list[Row], error: ApiError) -> None:
-        """Ends a batch that could not be done; its index drops what was not committed."""
+        """Ends a batch that failed; its index drops what was not committed."""
         entry = self._catalog.find(batch[0]["index_uid"]) if batch[0]["index_uid"] else None
         if entry is not None:
             entry.engine.abandon_writer()
@@ -78,7 +78,7 @@ class Processor:
         self._queue.finish(ends, lambda: self._catalog.update(uid, primary_key=primary_key))
 
     def _and_those_behind(self, batch: list[Row]) -> Iterator[Row]:
-        """The batch, and once what came while it was read: each commit makes a segment that is merged with others later."""
+        """The batch and, once, the tasks that arrived while it was read: fewer commits mean fewer segments to merge later."""
         yield from list(batch)
         yield from self._queue.join(batch)
 
@@ -175,7 +175,7 @@ class Processor:
         self._catalog.discard(entry.engine)
 
     def _compact_index(self, task: Row) -> None:
-        """Tantivy merges by itself and only now and then; written anew, an index holds nothing that was deleted."""
+        """Tantivy merges only now and then; a rebuilt index contains nothing that was deleted."""
         entry = self._existing(task)
         engine = self._catalog.rebuilt(entry, entry.engine.plan)
         engine.rest()

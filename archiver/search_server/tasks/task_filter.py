@@ -1,4 +1,4 @@
-"""Which tasks a request speaks of: the query parameters of /tasks, checked and turned into a condition."""
+"""Selects tasks: the query parameters of /tasks, validated and turned into a condition."""
 
 from __future__ import annotations
 
@@ -68,12 +68,12 @@ def parse_filter(query: Mapping[str, str], extra: tuple[str, ...] = ()) -> TaskF
 
 
 def page(state: ServerState, query: Mapping[str, str], columns: str) -> tuple[list[Row], dict[str, Any]]:
-    """One page of tasks, newest first, and the numbers that go with it."""
+    """One page of tasks, newest first, with total, `from` and `next`."""
     return _page(state, query, columns, "uid")
 
 
 def batch_page(state: ServerState, query: Mapping[str, str]) -> tuple[list[int], dict[str, Any]]:
-    """One page of the numbers of the batches that hold such tasks."""
+    """One page of the numbers of the batches that contain such tasks."""
     rows, numbers = _page(state, query, "DISTINCT batch_uid", "batch_uid")
     return [row["batch_uid"] for row in rows], numbers
 

@@ -20,7 +20,7 @@ TYPES = (
 )  # fmt: skip
 STATUSES = ("enqueued", "processing", "succeeded", "failed", "canceled")
 FINISHED = ("succeeded", "failed", "canceled")
-_INLINE_BYTES = 256_000  # smaller payloads lie in the row itself, larger ones in a file
+_INLINE_BYTES = 256_000  # smaller payloads are stored in the row, larger ones in a file
 COLUMNS = (
     "uid, batch_uid, index_uid, type, status, request, details, error, canceled_by, enqueued_at, started_at, finished_at,"
     " payload_bytes, custom_metadata"
@@ -43,7 +43,7 @@ class Finish:
 
 
 class TaskQueue:
-    """Tasks in the state file, large payloads beside it."""
+    """Tasks in the state file, large payloads next to it."""
 
     def __init__(self, state: ServerState, spool: Path) -> None:
         self._state = state
@@ -96,7 +96,7 @@ class TaskQueue:
         return row
 
     def next_batch(self) -> list[Row]:
-        """The oldest waiting task, with those behind it that can share its commit."""
+        """The oldest waiting task, with the following ones that can share its commit."""
         first = self._state.one(
             f"SELECT {COLUMNS} FROM tasks WHERE status IN ('enqueued', 'processing')"  # noqa: S608
             f" ORDER BY type NOT IN ({marks(_FIRST)}), uid LIMIT 1",
@@ -107,9 +107,9 @@ class TaskQueue:
         return [first, *self._sharing([first])]
 
     def join(self, batch: list[Row]) -> list[Row]:
-        """Tasks that came while this batch was being read and can share its commit; they become part of it."""
+        """Adds tasks that arrived while this batch was being read, if they can share its commit."""
         first = f"SELECT 1 FROM tasks WHERE status = 'enqueued' AND type IN ({marks(_FIRST)})"  # noqa: S608
-        came = self._sharing(batch) if self._state.one(first, _FIRST) is None else []  # (what cancels them goes first)
+        came = self._sharing(batch) if self._state.one(first, _FIRST) is None else []  # (cancellations go first)
         if came:
             uids = [task["uid"] for task in came]
             self._state.run(
@@ -121,7 +121,7 @@ class TaskQueue:
         return came
 
     def _sharing(self, batch: list[Row]) -> list[Row]:
-        """What waits right behind these tasks and fits into the same commit."""
+        """The tasks directly after these that fit into the same commit."""
         first = batch[0]
         if first["type"] != "documentAdditionOrUpdate":
             return []
@@ -156,7 +156,7 @@ class TaskQueue:
         except sqlite3.OperationalError:
             if not self._reserve.exists():
                 raise
-            self._reserve.unlink()  # on a full disk it makes the room to say so
+            self._reserve.unlink()  # frees space on a full disk, so that the failure can be recorded
             self._finish(ends, also)
         for end in ends:
             self._file(end.uid).unlink(missing_ok=True)
@@ -175,7 +175,7 @@ class TaskQueue:
                 self._state.update("tasks", "uid", end.uid, values)
 
     def cancel(self, uids: list[int], canceled_by: int) -> int:
-        """Takes waiting tasks out of the queue."""
+        """Removes waiting tasks from the queue."""
         canceled = 0
         for uid in uids:
             changed = self._state.run(
@@ -195,7 +195,7 @@ class TaskQueue:
         )
 
     def prune(self) -> None:
-        """Forgets the oldest finished tasks beyond a million."""
+        """Deletes the oldest finished tasks beyond a million."""
         self._state.run(
             "DELETE FROM tasks WHERE status IN ('succeeded', 'failed', 'canceled') AND uid <= (SELECT max(uid) FROM tasks) - ?",
             [_KEPT_TASKS],
@@ -205,7 +205,7 @@ class TaskQueue:
         return self._state.one("SELECT 1 FROM tasks WHERE status = 'processing' AND index_uid = ?", [index_uid]) is not None
 
     def recover(self) -> None:
-        """After a start: what was being done is done again, and files without a task go."""
+        """At start: repeats interrupted tasks, and removes files without a task."""
         self._state.run("UPDATE tasks SET status = 'enqueued', started_at = NULL, batch_uid = NULL WHERE status = 'processing'")
         if not self._reserve.exists():
             self._reserve.write_bytes(bytes(_RESERVE_BYTES))
@@ -235,7 +235,7 @@ def _sync(folder: Path) -> None:
 
 
 def shown(task: Row) -> dict[str, Any]:
-    """A task as `GET /tasks/{uid}` shows it."""
+    """A task in the format of `GET /tasks/{uid}`."""
     view = {
         "uid": task["uid"],
         "batchUid": task["batch_uid"],
@@ -254,7 +254,7 @@ def shown(task: Row) -> dict[str, Any]:
 
 
 def summary(task: Row) -> dict[str, Any]:
-    """A task as the answer 202 shows it."""
+    """A task in the format of a 202 response."""
     return {
         "taskUid": task["uid"],
         "indexUid": task["index_uid"],

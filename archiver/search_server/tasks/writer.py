@@ -1,4 +1,4 @@
-"""The writer thread: takes batches from the queue and works them off, one after the other."""
+"""The writer thread: takes batches from the queue and processes them one at a time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RETRY_SECONDS = 5.0
 
 
 class Writer:
-    """`stop` finishes the batch in hand and gives the index files a rest."""
+    """`stop` finishes the current batch and waits for merges."""
 
     def __init__(self, queue: TaskQueue, catalog: Catalog, processor: Processor) -> None:
         self._queue = queue
@@ -57,7 +57,7 @@ class Writer:
         self._catalog.close()
 
     def _wait(self) -> bool:
-        """Until there is something to do; False when nothing came for a while."""
+        """Waits for a task; False if none arrived for a while."""
         with self._news:
             if not self._has_news and not self._stopping:
                 self._news.wait(IDLE_SECONDS)
@@ -77,7 +77,7 @@ class Writer:
             self._fail(batch, as_api_error(error))
 
     def _fail(self, batch: list[Row], error: ApiError) -> None:
-        """Records the failure. When not even that can be written, the batch stays in the queue and is tried again later."""
+        """Records the failure. If not even that can be written, the batch stays in the queue and is retried later."""
         try:
             self._processor.fail(batch, error)
         except (sqlite3.Error, OSError):
@@ -87,7 +87,7 @@ class Writer:
 
 
 def as_api_error(error: BaseException) -> ApiError:
-    """A full disk is named as such; everything else is an internal error with its text."""
+    """A full disk has an error of its own; anything else is an internal error with its text."""
     text = str(error)
     full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
     if full or any(sign in text for sign in ("No space left", "os error 28", "disk is full")):
