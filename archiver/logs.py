@@ -25,27 +25,34 @@ def get_logger(name: str) -> Any:
 
 def set_up_logs(part: str, level: str, folder: Path | None, *, to_terminal: bool | None = None) -> None:
     """Call once per process. Without a folder, no file is written (in a container, the engine stores the output)."""
-    shared: list[Any] = [
-        structlog.contextvars.merge_contextvars,
-        structlog.stdlib.add_log_level,
-        structlog.stdlib.add_logger_name,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-        structlog.processors.StackInfoRenderer(),
-        _hide_secrets,
-    ]
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,
             structlog.stdlib.PositionalArgumentsFormatter(),
-            *shared,
+            *_SHARED,
             structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
         ],
         logger_factory=structlog.stdlib.LoggerFactory(),
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=True,
     )
-    json_lines = structlog.stdlib.ProcessorFormatter(
-        foreign_pre_chain=shared,
+    is_terminal = sys.stderr.isatty() if to_terminal is None else to_terminal
+    stream = logging.StreamHandler(sys.stderr)
+    stream.setFormatter(_coloured_lines() if is_terminal else _json_lines())
+    handlers: list[logging.Handler] = [stream]
+    if folder is not None:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        file = logging.handlers.RotatingFileHandler(folder / f"{part}.log", maxBytes=_FILE_BYTES, backupCount=_BACKUP_FILES)
+        file.setFormatter(_json_lines())
+        handlers.append(file)
+    logging.basicConfig(level=level.upper(), handlers=handlers, force=True)
+    for chatty in ("uvicorn", "httpx", "httpcore", "httpx2", "httpcore2", "msal", "urllib3", "alembic"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
+
+
+def _json_lines() -> logging.Formatter:
+    return structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=_SHARED,
         processors=[
             structlog.stdlib.ProcessorFormatter.remove_processors_meta,
             structlog.processors.format_exc_info,
@@ -53,25 +60,17 @@ def set_up_logs(part: str, level: str, folder: Path | None, *, to_terminal: bool
             structlog.processors.JSONRenderer(sort_keys=False),
         ],
     )
-    coloured = structlog.stdlib.ProcessorFormatter(
-        foreign_pre_chain=shared,
+
+
+def _coloured_lines() -> logging.Formatter:
+    return structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=_SHARED,
         processors=[
             structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-            # plain: the default formatter shows the values of variables, which may be passwords or mail
+            # Plain tracebacks: the default formatter shows the values of variables, which may be passwords or mail.
             structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback),
         ],
     )
-    stream = logging.StreamHandler(sys.stderr)
-    stream.setFormatter(coloured if (sys.stderr.isatty() if to_terminal is None else to_terminal) else json_lines)
-    handlers: list[logging.Handler] = [stream]
-    if folder is not None:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        file = logging.handlers.RotatingFileHandler(folder / f"{part}.log", maxBytes=_FILE_BYTES, backupCount=_BACKUP_FILES)
-        file.setFormatter(json_lines)
-        handlers.append(file)
-    logging.basicConfig(level=level.upper(), handlers=handlers, force=True)
-    for chatty in ("uvicorn", "httpx", "httpcore", "httpx2", "httpcore2", "msal", "urllib3", "alembic"):
-        logging.getLogger(chatty).setLevel(logging.WARNING)
 
 
 def _hide_secrets(_: Any, __: str, event: Any) -> Any:
@@ -80,3 +79,14 @@ def _hide_secrets(_: Any, __: str, event: Any) -> Any:
         if any(word in name.lower() for word in _SECRET_WORDS):
             event[name] = "***"
     return event
+
+
+_SHARED: list[Any] = [
+    structlog.contextvars.merge_contextvars,
+    structlog.stdlib.add_log_level,
+    structlog.stdlib.add_logger_name,
+    structlog.processors.TimeStamper(fmt="iso", utc=True),
+    structlog.processors.StackInfoRenderer(),
+    _hide_secrets,
+]
+"""Applied to our own events and to those of libraries that log through `logging`."""

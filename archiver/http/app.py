@@ -54,7 +54,7 @@ class Readiness:
 
 
 def create_app(settings: Settings) -> FastAPI:
-    metrics, readiness, context = Metrics(), Readiness(settings), ApiContext(settings)
+    metrics, context = Metrics(), ApiContext(settings)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -82,6 +82,13 @@ def create_app(settings: Settings) -> FastAPI:
     app.include_router(router)
     app.include_router(pages)
     app.mount(static_path(), KeptFiles(directory=FOLDER), name="static")
+    _add_monitoring(app, context, metrics, Readiness(settings))
+    return app
+
+
+def _add_monitoring(app: FastAPI, context: ApiContext, metrics: Metrics, readiness: Readiness) -> None:
+    """Routes for load balancers, monitoring systems and administrators, outside of the API."""
+    settings = context.settings
 
     @app.get("/healthz")
     def healthz() -> PlainTextResponse:
@@ -116,5 +123,3 @@ def create_app(settings: Settings) -> FastAPI:
             return refused
         values = {"version": __version__, "parts": readiness.parts()}
         return templates.TemplateResponse(request, "parts.html", values)
-
-    return app

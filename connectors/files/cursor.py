@@ -24,25 +24,25 @@ class FilesCursor:
     file: str = ""
     """Its fingerprint. If it changes, the file is read from its beginning."""
     variant: str = ""
-    """What it was taken for, if it is an mbox."""
+    """The variant that was detected, if it is an mbox."""
     is_done: bool = False
     since: int = 0
-    """The newest change of any file, in the last round that was done: what is older is not read again."""
+    """The newest change of any file in the last completed round; older files are not read again."""
     recent: str = ""
-    """Which files were changed just before that: the clock of a file system has coarse ticks."""
+    """Digest of the files that changed just before that, because the clock of a file system has coarse ticks."""
     next_since: int = 0
     next_recent: str = ""
-    """The same, when this round began: what changes while it is read is read again in the next."""
+    """The same at the start of this round: what changes during it is read again in the next."""
     is_partial: bool = False
     """This round reads only what changed."""
     names: str = ""
-    """All files and their change times, as of the last round after which nothing was in doubt."""
+    """Digest of all files and their change times, as of the last round without doubts."""
     next_names: str = ""
     whole_at: int = 0
-    """When all names were last compared with what is known, in seconds since 1970."""
+    """When all names were last compared with the archive, in seconds since 1970."""
     next_whole_at: int = 0
     is_whole: bool = False
-    """This round does that: whatever is older than `since` counts, too."""
+    """This round compares all names, including files older than `since`."""
 
 
 @dataclass(slots=True)
@@ -56,17 +56,17 @@ class FilesTally:
     read_bytes: int = 0
     """Including the file that is being read."""
     found: int = 0
-    """Messages, known ones too."""
+    """Messages, including known ones."""
     kinds: dict[str, int] = field(default_factory=dict)
-    """How many files of which kind."""
+    """Number of files by kind."""
     variants: dict[str, str] = field(default_factory=dict)
-    """mbox files, and for which variant each was taken, and why; limited to what a person would read."""
+    """The detected variant of each mbox file and the reason; limited to a readable number."""
     folders: dict[str, int] = field(default_factory=dict)
-    """Those whose listing has begun, by a short hash: several folders of a disk may be one folder of mail."""
+    """Folders whose listing has begun, by a short hash: several folders on disk may be one mail folder."""
     failures: dict[str, str] = field(default_factory=dict)
-    """Files that could not be read, or not to their end, and why; limited to what a person would read."""
+    """Files that could not be read completely, with the reason; limited to a readable number."""
     unpacked: dict[str, int] = field(default_factory=dict)
-    """Archives, and how many bytes were in them."""
+    """Archives, and their unpacked size."""
 
 
 T = TypeVar("T", FilesCursor, FilesTally)

@@ -1,4 +1,4 @@
-"""Detects what a file is by its content. Its name only counts where the content could be many things."""
+"""Detects what a file is by its content. Its name only counts if the content is ambiguous."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ COMPRESSED = frozenset({FileKind.GZIP, FileKind.BZIP2, FileKind.XZ, FileKind.ZST
 class Detected:
     kind: FileKind
     what: str = ""
-    """What it is instead, when it is not mail."""
+    """What it is if it is not mail."""
     is_broken: bool = False
-    """Its name says mail, or it may hold mail that we can't read: that is a failure, not a thing to pass over."""
+    """By its name it is mail, or it may contain mail that we can't read: a failure, not something to skip silently."""
     start: int = 0
-    """Where a single message begins: behind empty lines, as in what Gmail shows as the original."""
+    """Offset of a single message: after empty lines, as in "Show original" of Gmail."""
     encoding: str = ""
-    """Of a single message that a program has saved as text in UTF-16."""
+    """The encoding of a single message that a program saved as UTF-16 text."""
 
     @property
     def reason(self) -> str:
@@ -115,7 +115,7 @@ def detect(head: bytes, name: str) -> Detected:
 
 
 def _utf_16(head: bytes) -> str:
-    """By its byte order mark, or because every other byte of what must be ASCII is zero."""
+    """Detected by a byte order mark, or because every other byte of the ASCII part is zero."""
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
         return "utf-16"
     even, odd = head[0:64:2], head[1:64:2]
@@ -129,7 +129,7 @@ def _after_line(text: bytes) -> bytes:
 
 
 def _looks_like_header(text: bytes) -> bool:
-    """Begins with a field, and one of the fields before the first empty line is one that mail has."""
+    """Begins with a field, and one of the fields before the first empty line is typical of mail."""
     if not _FIELD.match(text):
         return False
     ends = [end for end in (text.find(b"\n\n"), text.find(b"\n\r\n")) if end >= 0]

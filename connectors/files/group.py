@@ -1,4 +1,4 @@
-"""What was found and is not yet part of a batch."""
+"""Items that are not part of a batch yet."""
 
 from __future__ import annotations
 

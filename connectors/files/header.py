@@ -1,4 +1,4 @@
-"""What programs write into the header of their own copy: labels, flags, and whether it is deleted."""
+"""Reads what mail programs write into the header of their own copy: labels, flags, deletion."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class Marks:
     flags: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
     is_expunged: bool = False
-    """Deleted in Thunderbird, and still in its file."""
+    """Deleted in Thunderbird, but still in its file."""
 
 
 NO_MARKS = Marks()
 
 
 def header_of(data: bytes) -> bytes:
-    """The header block, as far as HEADER_BYTES reach."""
+    """The header block, up to HEADER_BYTES."""
     head = data[:HEADER_BYTES]
     if head.startswith((b"\n", b"\r\n")):
         return b""
@@ -62,7 +62,7 @@ def read_marks(header: bytes) -> Marks:
 
 
 def header_date(header: bytes) -> datetime | None:
-    """What the Date field says, for the rule on dates; the engine reads it with more care."""
+    """The Date field, for the date rule; the engine parses it more carefully."""
     at = (b"\n" + header.lower()).find(b"\ndate:")
     try:
         found = parsedate_to_datetime(_value(header, at)) if at >= 0 else None
@@ -88,7 +88,7 @@ def _hex(text: str) -> int:
 
 
 def _gmail_labels(value: str) -> list[str]:
-    """Separated by commas, in quotes where a label has one, in encoded words where it is not ASCII."""
+    """Separated by commas, quoted if a label contains one, as encoded words if it is not ASCII."""
     if "=?" in value:
         try:
             pieces = [

@@ -1,4 +1,4 @@
-"""What reading a file yields: messages, and remarks on what is not mail."""
+"""The results of reading a file: messages, and remarks about anything else."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class FoundMessage:
     labels: tuple[str, ...] = ()
     received_at: datetime | None = None
     rule: str | None = None
-    """The rule that leaves it out."""
+    """The rule that excludes it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """On a file that is not mail, or could not be read, or not to its end."""
+    """About a file that is not mail, or could not be read completely."""
 
     key: str
     folder: str

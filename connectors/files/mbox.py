@@ -60,7 +60,7 @@ class Mbox:
         first = first[self._begin :]
         self._lenient = not is_postmark(first)
         self._patches = begins_patches(first[: first.find(b"\n") + 1])
-        self._has_lengths = b"\nContent-Length:" in self._slice(0, CHUNK_BYTES)  # if none of the first has one, none has
+        self._has_lengths = b"\nContent-Length:" in self._slice(0, CHUNK_BYTES)  # if the first ones have none, none has
 
     def spans(self, start: int = 0) -> Iterator[MessageSpan]:
         """From `start`, which is 0 or the `next` of another span."""
@@ -71,11 +71,11 @@ class Mbox:
             at = span.next
 
     def content(self, span: MessageSpan) -> bytes:
-        """Of a message that fits into memory, as it was before it was written to the file."""
+        """The content of a message that fits into memory, unquoted."""
         return self._quoting(span).undo(self._slice(span.start, span.end))
 
     def pieces(self, span: MessageSpan) -> Iterator[bytes]:
-        """Of any message, in pieces."""
+        """The content of any message, in pieces."""
         quoting = self._quoting(span)
         if quoting is Quoting.NONE:
             yield from self.file.pieces(span.start, span.end)
@@ -110,7 +110,7 @@ class Mbox:
                 return MessageSpan(at, start, announced, following, postmark, by_length=True)
         end = self._find_next(start)
         text_end = end - self._blank_line(start, end)
-        # a length that leads nowhere is a wrong one, unless those of the other messages are right
+        # a length that does not lead to a postmark is wrong, unless those of the other messages are right
         is_late = self._variant.has_lengths and announced is not None and announced > self.file.size
         is_cut = end >= self.file.size and (is_late or self._is_torn(start, end))
         return MessageSpan(at, start, text_end, end, postmark, is_cut=is_cut)
@@ -131,7 +131,7 @@ class Mbox:
         while (found := self._find(b"\nFrom ", position, start)) >= 0:
             at = found + 1 - self._base
             if not self._lenient and len(self._data) - at > _PROBE_BYTES and not _LIKELY.match(self._data, at):
-                position = found + 1  # by far the most lines of text that begin in this way
+                position = found + 1  # excludes most lines of text that begin this way
                 continue
             before = self._slice(max(start - 1, found - 2), found + 1)
             after_blank = before.endswith((b"\n\n", b"\n\r\n")) or found == start - 1

@@ -1,7 +1,7 @@
-"""Which files of a folder changed since the last round: by their change times, which only the system clock can set back.
+"""Finds the files of a folder that changed since the last round, by change time (ctime), which programs cannot set.
 
-After the clock was set back, new files are older than the newest one that was seen. So it is noticed when anything at or below
-that time has come, changed or gone, and once a day such a folder is compared as a whole.
+If the clock was set back, new files are older than the newest known one. So any change at or below
+that time is detected, and such a folder is compared as a whole, at most once a day.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ class FolderChanges:
     newest: int
     recent: str
     names: str
-    """Of all files, to be compared in the next round."""
+    """Digest of all files, to compare in the next round."""
     whole_at: int
     has_news: bool
     is_whole: bool
-    """Something below the watermark is not as it was, and the last whole comparison was a day ago."""
+    """Something below the watermark has changed, and the last whole comparison was a day ago."""
 
 
 def change_time(directory: FileDirectory, name: str) -> int:
@@ -59,7 +59,7 @@ def compare(names: Sequence[str], times: Sequence[int], cursor: FilesCursor, now
 
 
 def is_news(cursor: FilesCursor, changed_at: int) -> bool:
-    """Including what changed in the tick before, of which some may have been missed."""
+    """Includes changes within one tick before, some of which may have been missed."""
     return changed_at >= cursor.since - _TICK_NS
 
 

@@ -1,4 +1,4 @@
-"""How often the same bytes occurred before in a file: a message that is stored twice in an mbox is two copies.
+"""Counts how often the same bytes occurred before in a file: a message that is stored twice in an mbox is two copies.
 
 Stored in SQLite, because an mbox may hold millions of messages: in memory for small files, on disk for large ones. What is
 lost is found out again from the file.
@@ -28,14 +28,14 @@ class KeyOccurrences:
     def _open(self) -> sqlite3.Connection:
         try:
             return _prepare(self._path)
-        except sqlite3.DatabaseError:  # half written when the power went
+        except sqlite3.DatabaseError:  # incomplete after a power failure
             assert self._path is not None
             self._path.unlink(missing_ok=True)
             return _prepare(self._path)
 
     @property
     def covered(self) -> int:
-        """The messages that begin before this place are known."""
+        """All messages that begin before this position are known."""
         return int(self._database.execute("SELECT at FROM covered").fetchone()[0])
 
     def cover(self, at: int) -> None:
@@ -50,7 +50,7 @@ class KeyOccurrences:
         return int(before)
 
     def remove(self) -> None:
-        """The file was read to its end."""
+        """Call when the file was read to its end."""
         self._database.close()
         if self._path:
             for path in _files(self._path):

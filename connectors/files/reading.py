@@ -109,7 +109,7 @@ class FileReading:
             seen.remove()
 
     def _catch_up(self, splitter: Splitter, seen: KeyOccurrences, at: int) -> None:
-        """What was read in an earlier slice and is not on disk."""
+        """Reads again what an earlier slice read and is no longer on disk."""
         covered = seen.covered
         if covered >= at:
             return
@@ -138,7 +138,7 @@ class FileReading:
 
     def _message_of(self, splitter: Splitter, span: MessageSpan, seen: KeyOccurrences, path: str, folder: str) -> FoundMessage:
         data, sha256, size = self._hash(splitter, span)
-        if data is None and size <= SPOOL_BYTES:  # what it was quoted with made it too large
+        if data is None and size <= SPOOL_BYTES:  # only its quoting made it too large
             data = b"".join(splitter.pieces(span))
         header = header_of(data if data is not None else splitter.file.read(span.start, span.start + (64 << 10)))
         marks = read_marks(header)
@@ -203,7 +203,7 @@ class FileReading:
 
 
 def is_exported(name: str, file: OpenFile) -> bool:
-    """Whether it is a message of one of Archiver's own exports: its name is made from the SHA-256 of its bytes."""
+    """Whether it is from an export of Archiver: its name contains the SHA-256 of its bytes."""
     message_id = exported.named_id(name)
     if message_id is None:
         return False

@@ -107,7 +107,7 @@ class MailboxScan:
                 yield from self._flush(directory)
 
     def _unread(self, directory: FileDirectory, names: list[str]) -> Iterator[str]:
-        """From where we are on; in a round that is partial only what changed, or what may have."""
+        """Names after the cursor; in a partial round, only files that have changed or may have."""
         left = names_left(names, self.cursor)
         if not self.cursor.is_partial:
             yield from left
@@ -122,7 +122,8 @@ class MailboxScan:
         return is_news(self.cursor, change_time(directory, name))
 
     def _known_names(self, directory: FileDirectory, names: Collection[str]) -> set[str]:
-        """Of a Maildir, whose files never change: those of which there is a message. Any other file is read to be compared."""
+        """For a Maildir, whose files never change: the files that are archived. Any other file has to be read for a
+        comparison."""
         self.reading.alive()
         asked = {f"{directory.key_path(name)}{SEPARATOR}": name for name in names if directory.is_maildir and "/" in name}
         return {asked[key] for key in self.known(list(asked))} if asked else set()
@@ -181,7 +182,7 @@ class MailboxScan:
                 yield from self._flush(directory)
 
     def _variant(self, directory: FileDirectory, name: str, file: OpenFile, at: int) -> MboxVariant:
-        """What was decided when the file was begun holds to its end."""
+        """The variant that was chosen at the start of a file applies to its end."""
         decided = VARIANTS.get(self.cursor.variant) if at and self.cursor.name == shown(name) else None
         if decided is not None:
             return decided
@@ -230,10 +231,10 @@ class MailboxScan:
         path = directory.key_path(name)
         return Remark(f"{path}/{member}" if member else path, directory.folder, reason, is_failure)
 
-    # --- giving
+    # --- batches
 
     def _failed(self, directory: FileDirectory, remark: Remark) -> Iterator[Batch]:
-        """After what was read of the file."""
+        """Reports a failure after what could be read of the file."""
         yield from self._flush(directory)
         self.cursor.file = ""
         yield from self._take(directory, remark)

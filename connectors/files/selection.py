@@ -32,7 +32,7 @@ class Roots:
         return FOLDER in self.settings.mailbox
 
     def addresses(self) -> list[str]:
-        """One, or with a pattern one for each top folder that there is."""
+        """One address or, with a pattern, one for each top folder."""
         if not self.is_pattern:
             return [self.settings.mailbox.lower()]
         found: dict[str, None] = {}
@@ -47,14 +47,14 @@ class Roots:
         return list(found)
 
     def directories(self, address: str) -> Iterator[FileDirectory]:
-        """In order; of all roots, as far as they belong to this mailbox."""
+        """The directories of all roots that belong to this mailbox, in order."""
         for root in self._roots():
             for directory in root.below():
                 if directory.top is None or self._address(directory.top) == address:
                     yield directory
 
     def own_names(self, directory: FileDirectory, address: str) -> list[str]:
-        """The files of a folder, as far as they belong to this mailbox. Raises OSError."""
+        """The files of a folder that belong to this mailbox. Raises OSError."""
         names = directory.names()
         if directory.top is not None or not self.is_pattern:
             return names

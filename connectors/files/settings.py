@@ -39,7 +39,7 @@ def _address(value: str) -> str:
 
 
 class FilesSettings(SourceSettings):
-    """Spam, trash and drafts are read, too: a user who names files wants what is in them."""
+    """Spam, trash and drafts are included: a user who names files wants their content."""
 
     paths: Annotated[tuple[Path, ...], BeforeValidator(_paths), AfterValidator(_absolute)] = Field(
         description="files and folders; several as a JSON list"
@@ -61,4 +61,4 @@ class ImportSettings(FilesSettings):
 
 
 class FilesSecrets(Strict):
-    """There is nothing to keep secret."""
+    """Mail files have no secrets."""

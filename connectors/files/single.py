@@ -18,7 +18,7 @@ _COUNT = re.compile(rb"\s*(\d{1,12})\s*?\r?\n")
 _APPLE_FLAGS = {0: "\\Seen", 1: "\\Deleted", 2: "\\Answered", 4: "\\Flagged", 6: "\\Draft", 8: "$Forwarded"}
 _MAILDIR_FLAGS = {"S": "\\Seen", "R": "\\Answered", "F": "\\Flagged", "T": "\\Deleted", "D": "\\Draft", "P": "$Forwarded"}
 _INFO = re.compile(r"[:;!]2,([^:;!/]*)$")
-_EARLIEST, _LATEST = 315532800, 4102444800  # 1980 and 2100: other numbers are no times
+_EARLIEST, _LATEST = 315532800, 4102444800  # 1980 and 2100: other numbers are not times
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ def maildir_flags(name: str) -> tuple[str, ...]:
 
 
 def maildir_unique(name: str) -> str:
-    """What stays of a name when the flags change."""
+    """The part of a name that does not change with the flags."""
     return _INFO.sub("", name)
 
 
@@ -95,7 +95,7 @@ def _moment(seconds: object) -> datetime | None:
 
 
 def mh_flags(sequences: bytes) -> dict[str, tuple[str, ...]]:
-    """By message number, from `.mh_sequences`. What is not unseen was seen; the default is under the empty name."""
+    """By message number, from `.mh_sequences`. Messages not listed as unseen are seen; the default has an empty name."""
     named: dict[str, set[str]] = {}
     for line in sequences[:SEQUENCES_BYTES].decode("utf-8", "replace").splitlines():
         name, _, numbers = line.partition(":")

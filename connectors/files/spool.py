@@ -1,4 +1,4 @@
-"""What is on disk while files are read: unpacked archives, and messages that are too large for memory."""
+"""Temporary files of a scan: unpacked archives, and messages that are too large for memory."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Unpacked:
 
 
 class FileSpool:
-    """A folder for one mailbox of one source. What was not used for a week is removed, in all of these folders."""
+    """A folder for one mailbox of one source. Anything unused for a week is removed from all such folders."""
 
     def __init__(self, area: Path, owner: str, least_free_bytes: int) -> None:
         self.path = area / owner

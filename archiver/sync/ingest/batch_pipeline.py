@@ -56,7 +56,7 @@ class BatchPipeline(sql.Pipeline):
         """In place of a foreign key: messages that other transactions have just added stay until this batch is committed."""
         others = {one.item.sha256 for one in prepared if message_uuid(one.item.sha256) not in inserted}
         if others and len(self.ask(statements.FIND_MESSAGES, bytes, hashes=sql.hashes(others))) < len(others):
-            raise StoreUnavailable("a message of the batch was added and deleted by others meanwhile; the same again will work")
+            raise StoreUnavailable("another process stored and deleted a message of this batch in the meantime: try again")
 
     def raise_versions(self, message_ids: Collection[UUID]) -> None:
         if message_ids:

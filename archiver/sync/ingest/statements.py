@@ -204,7 +204,7 @@ def record_pack(connection: Connection, written: Written, extended: Sequence[Any
     if not extended:
         name = written.batch.pack_name
         written.give_up()
-        raise StoreUnavailable(f"pack {name} was replaced by compaction meanwhile; the same again will work")
+        raise StoreUnavailable(f"pack {name} was replaced by a compaction in the meantime: try again")
     for pack in sorted(written.sealed, key=lambda pack: pack.id):
         run(connection, SEAL_PACK, **sealed_row(pack))
     if written.left:

@@ -467,7 +467,7 @@ def test_a_message_that_others_add_and_delete_meanwhile_is_no_copy_of_nothing(wo
         gate.exec_driver_sql("SELECT pg_advisory_unlock(2)")
         thread.join(30)
     assert [str(item) for item in outcome] == [
-        "a message of the batch was added and deleted by others meanwhile; the same again will work"
+        "another process stored and deleted a message of this batch in the meantime: try again"
     ]
     assert world.value("SELECT count(*) FROM message_copies WHERE message_id IS NOT NULL") == 0
     assert slow.store_batch(world.origin(SECOND), Batch(messages_of(1))).archived == 1
