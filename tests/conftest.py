@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
-from collections.abc import Iterator
+import sys
+import warnings
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import hypothesis
@@ -18,12 +21,43 @@ from archiver.supervisor.folder import DataFolder
 from archiver.supervisor.postgres import EmbeddedPostgres
 from tests.support.dovecot import Dovecot
 from tests.support.dovecot import dovecot as running_dovecot
+from tests.support.waiting import PATIENCE
 
+_FAILED = pytest.StashKey[bool]()
 CORPUS = Path(os.environ.get("ARCHIVER_TEST_CORPUS", Path(__file__).parents[2] / "shared" / "corpus"))
 
 # A busy machine may take any time for one example; the growth tests count steps instead.
 hypothesis.settings.register_profile("archiver", deadline=None)
 hypothesis.settings.load_profile("archiver")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The limit of each test grows with all other deadlines."""
+    usual = float(config.getini("timeout"))
+    for item in items if PATIENCE != 1 else ():
+        own = item.get_closest_marker("timeout")
+        item.add_marker(pytest.mark.timeout((own.args[0] if own else usual) * PATIENCE), append=False)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.failed:
+        item.stash[_FAILED] = True
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """What a failed test left open, a process or a socket, is collected now, so that its warnings don't fail the next test."""
+    done = yield
+    if item.stash.get(_FAILED, False):
+        for name in ("last_exc", "last_value", "last_traceback"):  # they hold its frames
+            vars(sys).pop(name, None)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)
+            gc.collect()
+    return done
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import urllib.error
@@ -21,13 +20,8 @@ import pytest
 from archiver.config import Settings
 from archiver.supervisor.control import ask_status
 from archiver.supervisor.folder import DataFolder
-from tests.support.waiting import eventually
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+from tests.support.ports import free_port
+from tests.support.waiting import DEADLINE_SECONDS, eventually, patient
 
 
 class Archiver:
@@ -48,7 +42,7 @@ class Archiver:
             env=self.environment,
             capture_output=True,
             text=True,
-            timeout=seconds,
+            timeout=patient(seconds),
             cwd=self.data.parent,
         )
 
@@ -62,7 +56,7 @@ class Archiver:
                 text=True,
                 cwd=self.data.parent,
             )
-        eventually(self._ready_or_dead, 90, f"ready: {self.log.read_text()[-2000:]}")
+        eventually(self._ready_or_dead, what=f"ready: {self.log.read_text()[-2000:]}")
         assert self.process.poll() is None, self.log.read_text()
         return self
 
@@ -85,7 +79,7 @@ class Archiver:
 
     def get(self, path: str) -> tuple[int, str]:
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=10) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=DEADLINE_SECONDS) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             with error:
@@ -97,7 +91,7 @@ class Archiver:
     def stop(self, number: signal.Signals = signal.SIGINT) -> int:
         assert self.process is not None
         self.process.send_signal(number)
-        return self.process.wait(60)
+        return self.process.wait(DEADLINE_SECONDS)
 
     def clean_up(self) -> None:
         if self.process is not None and self.process.poll() is None:

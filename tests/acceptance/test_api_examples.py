@@ -14,7 +14,7 @@ import pytest
 
 from tests.acceptance.conftest import Archiver
 from tests.support.mailfiles import mbox, message
-from tests.support.waiting import eventually
+from tests.support.waiting import DEADLINE_SECONDS, eventually
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "api.md").read_text()
 EMAIL, PASSWORD = "alice@example.org", "correct horse battery"
@@ -32,7 +32,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, 
     try:
         archiver.start()
         url = f"http://127.0.0.1:{archiver.port}"
-        with httpx2.Client(base_url=f"{url}/api/v1", timeout=60) as client:
+        with httpx2.Client(base_url=f"{url}/api/v1", timeout=DEADLINE_SECONDS) as client:
             signed_in = client.post("/session", json={"email": EMAIL, "password": PASSWORD})
             headers = {"X-CSRF-Token": signed_in.json()["csrf_token"]}
             wanted = {"name": "examples", "scopes": ["search", "read", "ingest", "export"], "password": PASSWORD}
@@ -43,7 +43,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, 
 
 
 def run(command: list[str], folder: Path, environment: dict[str, str]) -> str:
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=DEADLINE_SECONDS)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -53,7 +53,7 @@ def test_the_examples_for_curl(environment: dict[str, str], tmp_path: Path) -> N
     (tmp_path / "mail.eml").write_bytes(MAIL)
     search, submit, newest = examples("sh")
     assert '"id"' in run(["bash", "-euc", submit], tmp_path, environment)
-    eventually(lambda: '"total":1,' in run(["bash", "-euc", search], tmp_path, environment), 60, "the invoice to be found")
+    eventually(lambda: '"total":1,' in run(["bash", "-euc", search], tmp_path, environment), what="the invoice to be found")
     run(["bash", "-euc", newest], tmp_path, environment)
     assert (tmp_path / "newest.eml").read_bytes() == MAIL
 

@@ -45,11 +45,13 @@ def test_a_killed_command_leaves_no_servers(archiver: Archiver) -> None:
         stderr=subprocess.DEVNULL,
     )
     folder = DataFolder(archiver.data)
-    status = eventually(lambda: (found := ask_status(folder)) and found["ready"] and found["held"] and found, 60, "the servers")
+    status = eventually(
+        lambda: (found := ask_status(folder)) and found["ready"] and found["held"] and found, what="the servers"
+    )
     assert [part["name"] for part in status["parts"]] == ["postgres", "valkey", "search", "migrate"]
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
-    eventually(lambda: not any(_exists(part["pid"]) for part in status["parts"] if part["pid"]), 40, "the end of the servers")
+    eventually(lambda: not any(_exists(part["pid"]) for part in status["parts"] if part["pid"]), what="the end of the servers")
 
 
 def _exists(pid: int) -> bool:
@@ -93,7 +95,7 @@ def test_doctor_finds_what_is_wrong(archiver: Archiver) -> None:
     (archiver.data / "secrets" / "encryption.key").chmod(0o644)
     (archiver.data / "secrets" / "storage-encryption.key").unlink()
     archiver.environment["DISK_MIN_FREE_BYTES"] = "900T"
-    eventually(lambda: ask_status(DataFolder(archiver.data)) is None, 30)
+    eventually(lambda: ask_status(DataFolder(archiver.data)) is None)
     done = archiver.command("doctor", "--json")
     failed = {finding["check"] for finding in json.loads(done.stdout)["findings"] if finding["verdict"] == "failed"}
     assert done.returncode == 1

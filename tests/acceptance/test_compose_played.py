@@ -20,11 +20,11 @@ import psycopg
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.acceptance.conftest import free_port
 from tests.browser.conftest import chromium
 from tests.support.mailfiles import mbox, message
 from tests.support.played_compose import Played, why_not
-from tests.support.waiting import eventually
+from tests.support.ports import free_port
+from tests.support.waiting import DEADLINE_SECONDS, eventually
 from tests.support.wheel import ROOT
 
 PASSWORD = "correct horse battery"
@@ -35,7 +35,7 @@ HARD_PASSWORDS = {
 }
 """In .env in single quotes, as docs/running.md says."""
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.skipif(why_not() is not None, reason=str(why_not()))]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(why_not() is not None, reason=str(why_not()))]
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +72,7 @@ def played(tmp_path_factory: pytest.TempPathFactory, port: int) -> Iterator[Play
 def add_administrator(page: Page, played: Played) -> None:
     """With the link as the log of the web process shows it."""
     log = played.containers["web-1"].log
-    link = eventually(lambda: re.search(r"http://\S+/welcome#token=\S+", log.read_text()), 60, "a link in the log of web")
+    link = eventually(lambda: re.search(r"http://\S+/welcome#token=\S+", log.read_text()), what="a link in the log of web")
     page.goto(link[0])
     page.get_by_text("My own mail", exact=True).click()
     page.get_by_label("Email address").fill("first@example.net")
@@ -109,12 +109,12 @@ def search(page: Page, query: str) -> None:
 def test_from_nothing_to_a_hit_in_the_browser(played: Played, browser: Browser, port: int) -> None:
     began = time.monotonic()
     context = browser.new_context(locale="en-GB", base_url=f"http://127.0.0.1:{port}")
-    context.set_default_timeout(60_000)
+    context.set_default_timeout(DEADLINE_SECONDS * 1000)
     page = context.new_page()
     add_administrator(page, played)
     done = upload(page, mbox([message(number) for number in range(12)]), "ann@example.org")
     assert eventually(lambda: (state := state_of(page, done)) not in ("waiting", "running") and state, 120) == "success"
-    eventually(lambda: page.request.get("/api/v1/search?q=number").json()["total"] == 12, 120, "twelve hits")
+    eventually(lambda: page.request.get("/api/v1/search?q=number").json()["total"] == 12, what="twelve hits")
     search(page, "number")
     expect(page.locator(".hit").first).to_be_visible()
     expect(page.locator("#total")).to_have_text("12 messages")
@@ -127,7 +127,7 @@ def test_a_command_imports_from_the_mount_that_the_worker_sees_too(played: Playe
     done = played.run("cli", "import", "/import/more.mbox", "--mailbox", "bob@example.org", "--wait")
     assert done.returncode == 0, done.stderr
     query = ("cli", "search", "mailbox:bob@example.org")
-    eventually(lambda: "7 messages" in played.run(*query).stderr, 60, "seven hits")
+    eventually(lambda: "7 messages" in played.run(*query).stderr, what="seven hits")
 
 
 def test_a_backup_goes_to_its_mount(played: Played) -> None:

@@ -10,8 +10,6 @@ import pytest
 from tests.acceptance.conftest import Archiver
 from tests.support import mailfiles
 
-pytestmark = pytest.mark.timeout(300)
-
 
 def test_a_sync_that_a_person_requests_ends_the_back_off(running: Archiver, tmp_path: Path) -> None:
     trouble = json.dumps({"unavailable_after": 1, "unavailable_times": 2})

@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, Page, expect
 from tests.acceptance.conftest import Archiver, free_port
 from tests.browser.conftest import chromium
 from tests.support.mailfiles import mbox, message
-from tests.support.waiting import eventually
+from tests.support.waiting import DEADLINE_SECONDS, eventually
 
 PASSWORD = "correct horse battery"
 
@@ -38,12 +38,12 @@ def demo(tmp_path: Path) -> Iterator[Path]:
         process = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=output, stderr=output)
     yield screen
     process.send_signal(signal.SIGINT)
-    process.wait(60)
+    process.wait(DEADLINE_SECONDS)
 
 
 def open_page(browser: Browser) -> Page:
     context = browser.new_context(locale="en-GB")
-    context.set_default_timeout(60_000)
+    context.set_default_timeout(DEADLINE_SECONDS * 1000)
     return context.new_page()
 
 

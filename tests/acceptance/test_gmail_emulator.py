@@ -7,8 +7,6 @@ from collections import Counter
 from hashlib import sha256
 from pathlib import Path
 
-import pytest
-
 from tests.acceptance.conftest import Archiver
 from tests.support.emulate import TOKEN, emulated_gmail
 from tests.support.google_server import google_server, message_bytes
@@ -16,7 +14,6 @@ from tests.support.google_server import google_server, message_bytes
 ALICE = "alice@acme.test"
 
 
-@pytest.mark.timeout(400)
 def test_from_source_add_to_a_search_hit(archiver: Archiver, tmp_path: Path) -> None:
     mail = [message_bytes(ALICE, number, 1000) for number in range(25)]
     with (

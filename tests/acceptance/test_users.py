@@ -16,7 +16,7 @@ import pytest
 from archiver.supervisor.folder import DataFolder
 from archiver.supervisor.postgres import EmbeddedPostgres
 from tests.acceptance.conftest import Archiver
-from tests.support.waiting import eventually
+from tests.support.waiting import DEADLINE_SECONDS, eventually
 
 PASSWORD = "correct horse battery"
 
@@ -28,7 +28,7 @@ def command(archiver: Archiver, *arguments: str, given: str = "") -> Any:
         input=given,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=DEADLINE_SECONDS,
         cwd=archiver.data.parent,
     )
     assert done.returncode == 0, done.stderr
@@ -40,7 +40,7 @@ def post(archiver: Archiver, path: str, body: dict[str, Any]) -> int:
         f"http://127.0.0.1:{archiver.port}/api/v1{path}", json.dumps(body).encode(), {"Content-Type": "application/json"}
     )
     try:
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=DEADLINE_SECONDS) as answer:
             return int(answer.status)
     except urllib.error.HTTPError as error:
         with error:
@@ -50,7 +50,7 @@ def post(archiver: Archiver, path: str, body: dict[str, Any]) -> int:
 @pytest.mark.slow
 def test_the_token_that_is_shown_makes_the_first_administrator(archiver: Archiver) -> None:
     archiver.start()
-    token = eventually(lambda: re.search(r"#token=(\S{24})\n", archiver.log.read_text()), 30, "a link in the terminal")
+    token = eventually(lambda: re.search(r"#token=(\S{24})\n", archiver.log.read_text()), what="a link in the terminal")
     assert token[1] not in "".join(path.read_text() for path in (archiver.data / "logs").iterdir())
     given = {"token": token[1], "email": "first@example.org", "password": PASSWORD, "purpose": "company"}
     assert archiver.get("/api/v1/messages")[0] == 401

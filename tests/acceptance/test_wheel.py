@@ -28,7 +28,7 @@ class Installed(Archiver):
             self.process = subprocess.Popen(
                 [self.program, "up"], env=self.environment, stdout=log, stderr=log, text=True, cwd=self.data.parent
             )
-        eventually(self._ready_or_dead, 120, "ready")
+        eventually(self._ready_or_dead, what="ready")
         assert self.process.poll() is None, self.log.read_text()
         return self
 

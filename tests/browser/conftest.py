@@ -14,13 +14,13 @@ from typing import Any
 
 import httpx2
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from archiver.access.login.logins import csrf_token
 from tests.acceptance.conftest import Archiver
 from tests.browser.listener import Listener
 from tests.browser.mails import OWNER, hostile, in_variants, mail, odd_mail, with_files
-from tests.support.waiting import eventually
+from tests.support.waiting import DEADLINE_SECONDS, eventually
 
 ARTEFACTS = Path(__file__).parents[2] / "artefacts"
 PASSWORD = "correct horse battery"
@@ -32,8 +32,8 @@ _FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
-_PATIENCE_MS = 30_000
-"""What a busy machine may take; on a quiet one nothing waits for it."""
+_PATIENCE_MS = DEADLINE_SECONDS * 1000
+expect.set_options(timeout=_PATIENCE_MS)  # instead of five seconds
 
 
 @contextmanager
@@ -62,10 +62,10 @@ class Site:
         self.ids: dict[str, str] = {}
         """Messages that were handed in, by subject."""
         self.sources: dict[str, str] = {}
-        self.client = httpx2.Client(base_url=self.url, timeout=60)
+        self.client = httpx2.Client(base_url=self.url, timeout=DEADLINE_SECONDS)
 
     def make_administrator(self) -> None:
-        token = eventually(lambda: re.search(r"#token=(\S+)", self.archiver.log.read_text()), 30, "a link in the terminal")
+        token = eventually(lambda: re.search(r"#token=(\S+)", self.archiver.log.read_text()), what="a link in the terminal")
         fields = {"token": token[1], "email": OWNER, "name": "Ann Archer", "password": PASSWORD, "purpose": "own_mail"}
         assert self.client.post("/welcome", data=fields).status_code == 303
         self.client.headers["X-CSRF-Token"] = csrf_token(self.client.cookies["archiver"])
@@ -106,11 +106,11 @@ class Site:
             index = self.ask("GET", "/index")
             return not index["waiting"] and not index["states"].get("body")
 
-        eventually(is_idle, 170, "all mail searchable")
+        eventually(is_idle, 300, "all mail searchable")
 
     def session(self, email: str = OWNER, password: str = PASSWORD) -> dict[str, Any]:
         """A new session of this user, as a cookie for a browser."""
-        answer = httpx2.post(f"{self.url}/sign-in", data={"email": email, "password": password}, timeout=60)
+        answer = httpx2.post(f"{self.url}/sign-in", data={"email": email, "password": password}, timeout=DEADLINE_SECONDS)
         assert answer.status_code == 303, answer.text
         return {"name": "archiver", "value": answer.cookies["archiver"], "url": self.url, "httpOnly": True, "sameSite": "Lax"}
 

@@ -8,16 +8,16 @@ from playwright.sync_api import Browser, expect
 
 from tests.acceptance.conftest import Archiver, archiver
 from tests.browser.conftest import ARTEFACTS
-from tests.support.waiting import eventually
+from tests.support.waiting import DEADLINE_SECONDS, eventually
 
 __all__ = ["archiver"]
 
 
 def test_welcome_a_source_a_search_and_good_bye(browser: Browser, archiver: Archiver) -> None:
     archiver.start()
-    token = eventually(lambda: re.search(r"#token=(\S+)", archiver.log.read_text()), 30, "a link in the terminal")
+    token = eventually(lambda: re.search(r"#token=(\S+)", archiver.log.read_text()), what="a link in the terminal")
     context = browser.new_context(base_url=f"http://127.0.0.1:{archiver.port}", locale="en-GB")
-    context.set_default_timeout(60_000)
+    context.set_default_timeout(DEADLINE_SECONDS * 1000)
     page = context.new_page()
     page.goto("/")
     expect(page).to_have_url(re.compile("/welcome"))
@@ -41,9 +41,9 @@ def test_welcome_a_source_a_search_and_good_bye(browser: Browser, archiver: Arch
     page.get_by_label("Mode").select_option("sample")
     page.get_by_role("button", name="Test and add").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Lantern Works")
-    expect(page.locator(".live progress").first).to_be_visible(timeout=60_000)
+    expect(page.locator(".live progress").first).to_be_visible()
     page.screenshot(path=ARTEFACTS / "first-sync.png")
-    expect(page.locator("table", has_text="complete").first).to_be_visible(timeout=120_000)
+    expect(page.locator("table", has_text="complete").first).to_be_visible()
     box = page.get_by_role("combobox")
     box.fill("invoice")
     box.press("Enter")
@@ -53,10 +53,7 @@ def test_welcome_a_source_a_search_and_good_bye(browser: Browser, archiver: Arch
         page.reload()
         return page.locator(".hit").count() > 0
 
-    for _ in range(60):
-        if found():
-            break
-        page.wait_for_timeout(500)
+    eventually(found, what="a hit", pause=0.5)
     page.locator(".hit > a").first.click()
     expect(page.locator("#reading h1")).to_be_visible()
     page.goto("/settings")

@@ -12,6 +12,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from archiver.access.login import totp
 from tests.browser.conftest import PASSWORD, Site, open_context
+from tests.support.waiting import DEADLINE_SECONDS
 
 
 @pytest.fixture
@@ -60,7 +61,7 @@ def test_a_password_is_changed_and_other_sessions_end(theirs: Page, site: Site, 
     theirs.get_by_label("New password").fill("another horse battery")
     theirs.get_by_role("button", name="Change password").click()
     expect(theirs.get_by_role("alert")).to_have_count(0)
-    answer = httpx2.get(f"{site.url}/settings", cookies={"archiver": other["value"]}, timeout=60)
+    answer = httpx2.get(f"{site.url}/settings", cookies={"archiver": other["value"]}, timeout=DEADLINE_SECONDS)
     assert (answer.status_code, answer.headers["location"]) == (303, "/sign-in?next=%2Fsettings")
     site.session(somebody, "another horse battery")
 
@@ -70,7 +71,7 @@ def test_a_session_elsewhere_is_ended(theirs: Page, site: Site, somebody: str) -
     theirs.goto("/settings")
     theirs.get_by_role("button", name="End session").click()
     expect(theirs.get_by_role("button", name="End session")).to_have_count(0)
-    assert httpx2.get(f"{site.url}/settings", cookies={"archiver": other["value"]}, timeout=60).status_code == 303
+    assert httpx2.get(f"{site.url}/settings", cookies={"archiver": other["value"]}, timeout=DEADLINE_SECONDS).status_code == 303
 
 
 def test_a_second_factor_is_asked_for_once_it_is_on(theirs: Page, stranger: Page, somebody: str) -> None:
@@ -121,12 +122,12 @@ def test_a_key_is_shown_once_works_and_is_revoked(theirs: Page, site: Site) -> N
     theirs.get_by_role("button", name="Create API key").click()
     key = theirs.locator(".notice.good code").inner_text()
     headers = {"Authorization": f"Bearer {key}"}
-    assert httpx2.get(f"{site.url}/api/v1/search?q=x", headers=headers, timeout=60).status_code == 200
+    assert httpx2.get(f"{site.url}/api/v1/search?q=x", headers=headers, timeout=DEADLINE_SECONDS).status_code == 200
     theirs.goto("/settings/keys")
     assert key not in theirs.content()
     theirs.get_by_role("button", name="Revoke").click()
     expect(theirs.locator("main")).to_contain_text("revoked")
-    assert httpx2.get(f"{site.url}/api/v1/search?q=x", headers=headers, timeout=60).status_code == 401
+    assert httpx2.get(f"{site.url}/api/v1/search?q=x", headers=headers, timeout=DEADLINE_SECONDS).status_code == 401
 
 
 def test_a_user_is_added_granted_a_mailbox_and_sees_it(page: Page, browser: Browser, site: Site) -> None:

@@ -78,7 +78,7 @@ def test_pause_resume_sync_and_removal_by_name(page: Page, site: Site) -> None:
     page.get_by_role("button", name="Resume").click()
     expect(page.get_by_role("button", name="Pause")).to_be_visible()
     page.get_by_role("button", name="Sync now").click()
-    expect(page.locator("table", has_text="Outcome")).to_contain_text("complete", timeout=90_000)
+    expect(page.locator("table", has_text="Outcome")).to_contain_text("complete")
     page.locator("summary", has_text="Remove").click()
     page.get_by_label("Also delete its mail").check()
     page.get_by_label(re.compile("type the source's name")).fill("Something else")
@@ -98,11 +98,11 @@ def test_progress_moves_by_itself(page: Page, site: Site, tmp_path: Path) -> Non
     hold.touch()
     source = site.add_held_source("Slow", hold, mailboxes=2, messages_per_mailbox=20, seed=78)
     page.goto(f"/sources/{source}")
-    expect(page.locator(".live")).to_be_visible(timeout=90_000)
-    expect(page.locator(".live-boxes tr")).to_have_count(2, timeout=60_000)
+    expect(page.locator(".live")).to_be_visible()
+    expect(page.locator(".live-boxes tr")).to_have_count(2)
     page.screenshot(path=tmp_path / "progress.png")
     hold.unlink()
-    expect(page.locator(".live")).to_be_hidden(timeout=90_000)
+    expect(page.locator(".live")).to_be_hidden()
     expect(page.locator("table", has_text="Outcome")).to_contain_text("complete")
     site.ask("DELETE", f"/sources/{source}", params={"delete_mail": "true"})
     del site.sources["Slow"]
@@ -112,13 +112,13 @@ def test_a_cycle_that_ends_before_the_first_event_is_seen_to_end(page: Page, sit
     hold = tmp_path / "hold"
     hold.touch()
     source = site.add_held_source("Soon over", hold, mailboxes=1, messages_per_mailbox=5, seed=79)
-    eventually(lambda: site.ask("GET", "/runs/running")["items"], 60, "a cycle that runs")
+    eventually(lambda: site.ask("GET", "/runs/running")["items"], what="a cycle that runs")
     held: list[Route] = []
     page.route("**/api/v1/progress", lambda route: held.append(route) if hold.exists() else route.continue_())
     page.goto(f"/sources/{source}")
     expect(page.locator(".live")).to_be_visible()
     hold.unlink()
-    eventually(lambda: site.ask("GET", f"/sources/{source}/runs")["items"], 60, "its end")
+    eventually(lambda: site.ask("GET", f"/sources/{source}/runs")["items"], what="its end")
     expect(page.locator(".live")).to_be_visible()
     held[0].continue_()
     expect(page.locator("table", has_text="Outcome")).to_contain_text("complete")
@@ -140,8 +140,8 @@ def test_several_files_are_dropped_and_come_in(page: Page, site: Site, tmp_path:
     page.get_by_label("Import into mailbox").fill("old@lanternworks.example")
     _drop(page, [tmp_path / name for name in ("old mail.mbox", "single.eml", "more.zip")])
     expect(page.locator(".upload")).to_have_count(3)
-    expect(page).to_have_url(re.compile(r"/sources/[0-9a-f-]{36}$"), timeout=60_000)
-    expect(page.locator("table", has_text="Outcome")).to_contain_text("complete", timeout=120_000)
+    expect(page).to_have_url(re.compile(r"/sources/[0-9a-f-]{36}$"))
+    expect(page.locator("table", has_text="Outcome")).to_contain_text("complete")
     expect(page.locator("details", has_text="old@lanternworks.example").first).to_contain_text("old mail")
     boxes = {one["address"]: one["id"] for one in site.ask("GET", "/mailboxes")["items"]}
     wanted = {"mailbox_id": boxes["old@lanternworks.example"], "limit": 50}
@@ -166,7 +166,7 @@ def test_a_broken_connection_goes_on_where_it_broke(page: Page, site: Site, tmp_
     page.goto("/sources")
     page.get_by_label("Import into mailbox").fill("resumed@lanternworks.example")
     page.get_by_label("Mail files").set_input_files(tmp_path / "large.eml")
-    expect(page).to_have_url(re.compile(r"/sources/[0-9a-f-]{36}$"), timeout=90_000)
+    expect(page).to_have_url(re.compile(r"/sources/[0-9a-f-]{36}$"))
     assert len(tries) >= 3
     assert tries[1] == tries[2], "the piece that broke is sent again, and no other"
 

@@ -84,7 +84,8 @@ class Taken:
     skipped: set[str] = field(default_factory=set)
     failed: set[str] = field(default_factory=set)
     listed: dict[str, set[str]] = field(default_factory=dict)
-    state: dict[str, Any] = field(default_factory=dict)
+    state: dict[str, Any] = field(default_factory=dict, compare=False)
+    """Not what was taken, and free to tell when: two that took the same at different times are equal."""
 
     def store(self, batches: Iterable[Batch]) -> Taken:
         for batch in batches:

@@ -16,7 +16,7 @@ from archiver.errors import DataFolderError, InUse
 from archiver.supervisor import postgres as postgres_module
 from archiver.supervisor.folder import DataFolder
 from archiver.supervisor.postgres import EmbeddedPostgres, installed_versions
-from tests.support.waiting import eventually
+from tests.support.waiting import DEADLINE_SECONDS, eventually
 
 
 @pytest.fixture
@@ -118,7 +118,7 @@ def test_a_postgres_that_was_left_running_is_ended(folder: DataFolder) -> None:
     left = server.start()
     eventually(lambda: (folder.postgres / "postmaster.pid").exists())
     again = started(folder)
-    assert left.wait(30) == 0
+    assert left.wait(DEADLINE_SECONDS) == 0
     assert left.stdout is not None
     left.stdout.close()
     with again.running():
@@ -213,7 +213,7 @@ def test_the_guard_passes_signals_and_exit_codes_on(tmp_path: Path) -> None:
     )
     eventually(lambda: flag.exists())
     guard.send_signal(signal.SIGINT)
-    assert guard.wait(20) == 7
+    assert guard.wait(DEADLINE_SECONDS) == 7
 
 
 def _exists(pid: int) -> bool:

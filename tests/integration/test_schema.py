@@ -1,7 +1,6 @@
 """Migrations on a real PostgreSQL: from nothing, again, by many at once, and the models beside them."""
 
 import subprocess
-import time
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from pathlib import Path
@@ -29,6 +28,7 @@ from archiver.supervisor.postgres import EmbeddedPostgres
 from archiver.sync.ingest.archive_state import last_stamp, rise_above
 from connectors.base import Batch, RawMessage
 from tests.integration.store.conftest import World, set_up
+from tests.support.waiting import DEADLINE_SECONDS, eventually
 
 
 def dump(postgres: EmbeddedPostgres, url: str) -> list[str]:
@@ -154,17 +154,14 @@ def test_writers_go_on_while_an_index_waits_for_the_transactions_before_it(empty
     with engine.connect() as before, ThreadPoolExecutor(1) as pool:
         before.execute(add, {"n": b"before"})
         migrating = pool.submit(schema.migrate, engine)
-        deadline = time.monotonic() + 60
-        with engine.connect() as looking:
-            while looking.execute(waiting).first() is None:
-                looking.rollback()
-                assert time.monotonic() < deadline
+        with engine.execution_options(isolation_level="AUTOCOMMIT").connect() as looking:
+            eventually(lambda: looking.execute(waiting).first(), what="a migration that waits", pause=0.01)
         with engine.begin() as writer:
             writer.execute(text("SET LOCAL lock_timeout = '5s'"))
             writer.execute(add, {"n": b"meanwhile"})
         assert not migrating.done()
         before.commit()
-        assert migrating.result(timeout=60)
+        assert migrating.result(timeout=DEADLINE_SECONDS)
     engine.dispose()
 
 

@@ -25,6 +25,7 @@ from archiver.queue.queues import JobQueues, ping
 from archiver.secrets import create_missing_keys
 from archiver.supervisor.folder import DataFolder
 from archiver.supervisor.valkey import EmbeddedValkey
+from tests.support.waiting import DEADLINE_SECONDS
 from workers.processors import PROCESSORS
 from workers.runtime import WorkerProcess
 
@@ -66,7 +67,7 @@ class Process:
         assert self.process.stderr is not None
         said = self.process.stderr.read()
         self.process.stderr.close()
-        return self.process.wait(60), said
+        return self.process.wait(DEADLINE_SECONDS), said
 
 
 @pytest.fixture
@@ -92,7 +93,7 @@ def test_a_job_gets_there_and_its_result_back(
     start_worker: Callable[[str], Process], valkey: EmbeddedValkey, queue: QueueName
 ) -> None:
     worker = start_worker(queue)
-    assert asyncio.run(ping(valkey.url(), queue)) < 5
+    assert asyncio.run(ping(valkey.url(), queue, DEADLINE_SECONDS)) > 0
     code, said = worker.stop(signal.SIGTERM)
     assert code == 0
     assert "worker_stopped" in said
@@ -112,7 +113,7 @@ def test_jobs_survive_a_restart_of_valkey(start_worker: Callable[[str], Process]
                 await queues.add(INGESTION, Ping(name), name)
 
     async def results(names: list[str]) -> list[Any]:
-        return [await wait_for_job(valkey.url(), INGESTION, name, 60) for name in names]
+        return [await wait_for_job(valkey.url(), INGESTION, name, DEADLINE_SECONDS) for name in names]
 
     names = [f"job-{number}" for number in range(20)]
     asyncio.run(add(names))
@@ -129,19 +130,19 @@ def test_jobs_survive_a_restart_of_valkey(start_worker: Callable[[str], Process]
 
 def test_a_connected_worker_outlives_valkey(start_worker: Callable[[str], Process], valkey: EmbeddedValkey) -> None:
     worker = start_worker(INGESTION)
-    asyncio.run(ping(valkey.url(), INGESTION))
+    asyncio.run(ping(valkey.url(), INGESTION, DEADLINE_SECONDS))
     client = valkey._client()
     pid = int(client.info("server")["process_id"])
     client.close()
     os.kill(pid, signal.SIGKILL)
     with EmbeddedValkey(valkey.folder).running():
-        assert asyncio.run(ping(valkey.url(), INGESTION, timeout_seconds=30)) < 30
+        assert asyncio.run(ping(valkey.url(), INGESTION, DEADLINE_SECONDS)) > 0
         assert worker.process.poll() is None
 
 
 def test_a_worker_without_its_tables_says_so(empty_database_url: str, valkey: EmbeddedValkey, tmp_path: Path) -> None:
     worker = Process(INGESTION, empty_database_url, valkey.url(), tmp_path / "data")
-    _, said = worker.process.communicate(timeout=60)
+    _, said = worker.process.communicate(timeout=DEADLINE_SECONDS)
     assert worker.process.returncode == 1
     assert re.fullmatch(r"archiver: the database is missing \d+ migrations?: run `archiver migrate`\n", said)
 
@@ -160,7 +161,7 @@ def test_a_worker_without_addresses_says_so(tmp_path: Path) -> None:
 class Harness:
     """The real runtime on the real Valkey, with processors of the test's own."""
 
-    def __init__(self, url: str, processor: Callable[[Any], Any], drain_seconds: float = 10.0) -> None:
+    def __init__(self, url: str, processor: Callable[[Any], Any], drain_seconds: float = DEADLINE_SECONDS) -> None:
         self.url = url
         processors = {**PROCESSORS, "ping": lambda job, _work, _envelope: processor(job)}
         self.worker = WorkerProcess(INGESTION, url, 2, processors, drain_seconds=drain_seconds)
@@ -171,7 +172,7 @@ class Harness:
         async with JobQueues(self.url) as queues:
             await act(queues)
         os.kill(os.getpid(), signal.SIGTERM)
-        return await asyncio.wait_for(running, 30)
+        return await asyncio.wait_for(running, DEADLINE_SECONDS)
 
 
 async def add(queues: JobQueues, name: str) -> None:
@@ -183,20 +184,20 @@ def test_a_stop_finishes_the_job_in_hand(valkey: EmbeddedValkey) -> None:
 
     def slow(_: Ping) -> dict[str, str]:
         begun.set()
-        assert may_end.wait(10)
+        assert may_end.wait(DEADLINE_SECONDS)
         ended.set()
         return {}
 
     async def act(queues: JobQueues) -> None:
         await add(queues, "slow-1")
-        assert await asyncio.to_thread(begun.wait, 10)
+        assert await asyncio.to_thread(begun.wait, DEADLINE_SECONDS)
         asyncio.get_running_loop().call_later(0.3, may_end.set)  # the stop comes before the end
 
     assert asyncio.run(Harness(valkey.url(), slow).run(act)) == 0
     assert ended.is_set()
 
     async def state() -> Any:
-        return await wait_for_job(valkey.url(), INGESTION, "slow-1", 5)
+        return await wait_for_job(valkey.url(), INGESTION, "slow-1", DEADLINE_SECONDS)
 
     assert asyncio.run(state()) == {}
 
@@ -207,11 +208,11 @@ def test_a_job_that_does_not_end_is_left_after_the_deadline(valkey: EmbeddedValk
 
     def stuck(_: Ping) -> None:
         begun.set()
-        may_end.wait(30)
+        may_end.wait(DEADLINE_SECONDS)
 
     async def act(queues: JobQueues) -> None:
         await add(queues, "stuck-1")
-        assert await asyncio.to_thread(begun.wait, 10)
+        assert await asyncio.to_thread(begun.wait, DEADLINE_SECONDS)
 
     started = time.monotonic()
     assert asyncio.run(Harness(valkey.url(), stuck, drain_seconds=0.5).run(act)) == 1
@@ -231,10 +232,10 @@ def test_a_failing_processor_fails_its_job_and_nothing_else(valkey: EmbeddedValk
         for name in ("bad", "cancelled", "good"):
             await add(queues, name)
         with pytest.raises(NotReady, match="bad failed: no luck"):
-            await wait_for_job(valkey.url(), INGESTION, "bad", 10)
+            await wait_for_job(valkey.url(), INGESTION, "bad", DEADLINE_SECONDS)
         with pytest.raises(NotReady, match="cancelled failed"):
-            await wait_for_job(valkey.url(), INGESTION, "cancelled", 10)
-        assert await wait_for_job(valkey.url(), INGESTION, "good", 10) == {"token": "good"}
+            await wait_for_job(valkey.url(), INGESTION, "cancelled", DEADLINE_SECONDS)
+        assert await wait_for_job(valkey.url(), INGESTION, "good", DEADLINE_SECONDS) == {"token": "good"}
 
     assert asyncio.run(Harness(valkey.url(), fails_once).run(act)) == 0
 
@@ -252,7 +253,7 @@ def test_unknown_jobs_and_wrong_data_fail_for_good(valkey: EmbeddedValkey) -> No
         for job_id, (name, data, expected) in wrong.items():
             await bull.add(name, data, options(Ping, job_id))
             with pytest.raises(NotReady, match=expected):
-                await wait_for_job(valkey.url(), INGESTION, job_id, 10)
+                await wait_for_job(valkey.url(), INGESTION, job_id, DEADLINE_SECONDS)
 
     assert asyncio.run(Harness(valkey.url(), lambda _: None).run(act)) == 0
 
@@ -275,7 +276,7 @@ def test_a_hundred_jobs_that_end_at_once_are_all_noticed(
 
     async def one(queues: JobQueues, name: str) -> Any:
         await queues.add(INGESTION, Ping(name), name)
-        return await wait_for_job(valkey.url(), INGESTION, name, 30)
+        return await wait_for_job(valkey.url(), INGESTION, name, DEADLINE_SECONDS)
 
     async def many() -> list[Any]:
         async with JobQueues(valkey.url()) as queues:

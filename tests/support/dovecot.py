@@ -13,7 +13,6 @@ import socket
 import subprocess
 import tempfile
 import threading
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -23,6 +22,9 @@ from typing import Any
 import pytest
 import trustme
 from imapclient.imap_utf7 import encode as encode_utf7
+
+from tests.support.ports import free_port
+from tests.support.waiting import eventually
 
 BINARY = shutil.which("dovecot", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 PASSWORD, MASTER, MASTER_PASSWORD, TOKEN = "secret", "admin", "master secret", "a-good-token"
@@ -110,7 +112,7 @@ service stats {{
 
 class Dovecot:
     def __init__(self, place: Path, config: str = "") -> None:
-        self.place, self.port, self.tls_port = place, _free_port(), _free_port()
+        self.place, self.port, self.tls_port = place, free_port(), free_port()
         self._config = config
         self._process: subprocess.Popen[bytes] | None = None
         self._introspection = _introspection_server()
@@ -146,16 +148,17 @@ class Dovecot:
             command = ["setpriv", f"--reuid={self.user}", f"--regid={self.group}", "--clear-groups", *command]
         with (self.place / "start.log").open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
-        deadline = time.monotonic() + 20
-        while True:
-            try:
-                with socket.create_connection(("127.0.0.1", self.port), 1) as probe:
-                    assert probe.recv(4) == b"* OK"
-                return self
-            except (OSError, AssertionError):
-                if self._process.poll() is not None or time.monotonic() > deadline:
-                    pytest.fail(f"dovecot does not start: {self.log()}")
-                time.sleep(0.02)
+        eventually(self._greets, what="a Dovecot", pause=0.02)
+        return self
+
+    def _greets(self) -> bool:
+        assert self._process is not None
+        assert self._process.poll() is None, f"dovecot does not start: {self.log()}"
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), 5) as probe:
+                return probe.recv(4) == b"* OK"
+        except OSError:
+            return False
 
     def log(self) -> str:
         files = [self.place / "start.log", self.place / "dovecot.log"]
@@ -232,12 +235,6 @@ def dovecot(config: str = "") -> Iterator[Dovecot]:
     finally:
         server.close()
         shutil.rmtree(place, ignore_errors=True)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _introspection_server() -> HTTPServer:

@@ -9,9 +9,7 @@ import base64
 import json
 import os
 import shutil
-import socket
 import subprocess
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -20,6 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.support.ports import free_port
+from tests.support.waiting import DEADLINE_SECONDS, eventually
 
 _PACKAGES = ("emulate@0.12.2", "node@24")  # (the tag `latest` of emulate is something else; it needs Node 22.15 or newer)
 TOKEN = "tok_alice"
@@ -53,7 +54,7 @@ class Emulate:
         data = None if body is None else json.dumps(body).encode()
         headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
         request = urllib.request.Request(f"{self.url}/gmail/v1/users/me{path}", data, headers, method=method)
-        with urllib.request.urlopen(request, timeout=20) as answer:
+        with urllib.request.urlopen(request, timeout=DEADLINE_SECONDS) as answer:
             text = answer.read()
         return json.loads(text) if text else None
 
@@ -81,9 +82,7 @@ def emulated_gmail(folder: Path, messages: list[bytes]) -> Iterator[Emulate]:
         },
     }
     (folder / "seed.json").write_text(json.dumps(seed))
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     command = [installed / "node_modules/.bin/node", installed / "node_modules/emulate/dist/index.js", "start"]
     options = ["--service", "google", "--port", str(port), "--seed", str(folder / "seed.json")]
     with (folder / "emulate.log").open("wb") as log:
@@ -98,12 +97,12 @@ def emulated_gmail(folder: Path, messages: list[bytes]) -> Iterator[Emulate]:
 
 
 def _wait(made: Emulate, process: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + 60
-    while True:
+    def answers() -> bool:
+        assert process.poll() is None, f"the Gmail emulator does not start: {log.read_text()[-500:]}"
         try:
             made.ask("GET", "/labels")
-            return
-        except (urllib.error.URLError, OSError):
-            if process.poll() is not None or time.monotonic() > deadline:
-                pytest.fail(f"the Gmail emulator does not start: {log.read_text()[-500:]}")
-            time.sleep(0.1)
+        except OSError:
+            return False
+        return True
+
+    eventually(answers, what="a Gmail emulator", pause=0.1)

@@ -31,6 +31,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from google.auth import jwt
 
+from tests.support.waiting import DEADLINE_SECONDS
+
 CLIENT_ID = "114050000000000000000"
 SYSTEM = ("INBOX", "SENT", "DRAFT", "SPAM", "TRASH", "UNREAD", "STARRED", "IMPORTANT")
 BLOCK = (b"A line that is repeated until the message is as large as it has to be.\r\n" * 768)[: 3 * 16384]
@@ -519,7 +521,7 @@ class GoogleServer:
 
     def tell(self, **orders: Any) -> dict[str, Any]:
         request = urllib.request.Request(f"{self.url}/control", json.dumps(orders).encode())
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=DEADLINE_SECONDS) as answer:
             return dict(json.loads(answer.read()))
 
     def calls(self) -> Counter[str]:

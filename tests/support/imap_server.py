@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from tests.support.waiting import DEADLINE_SECONDS
+
 
 @dataclass
 class Mail:
@@ -97,7 +99,7 @@ class _Connection(socketserver.StreamRequestHandler):
         with self.script.lock:
             self.script.commands.append(rest)
         if name == self.script.silent_on:
-            self.script.released.wait(20)
+            self.script.released.wait(DEADLINE_SECONDS)
         if name in self.script.raw_answers:
             self.wfile.write(self.script.raw_answers[name])
             return False

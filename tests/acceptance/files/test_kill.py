@@ -56,7 +56,7 @@ def test_a_killed_worker_goes_on_inside_the_file(world: World, tmp_path: Path, s
     item, source = begin(world, path)
     for at in (600, 1200) if suffix else (900,):
         worker = world.start_worker()
-        eventually(lambda at=at: held(world, source) >= at, 60, "progress")
+        eventually(lambda at=at: held(world, source) >= at, what="progress")
         os.kill(worker.pid, signal.SIGKILL)
         worker.wait()
     assert held(world, source) < MESSAGES, "it was too quick to be killed"

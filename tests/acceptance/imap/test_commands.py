@@ -31,7 +31,6 @@ def contents(server: Dovecot, user: str) -> Counter[tuple[str, str, str, str]]:
     return found
 
 
-@pytest.mark.timeout(400)
 def test_from_one_account_into_the_archive_and_into_another_account(
     archiver: Archiver, dovecot: Dovecot, tmp_path: Path
 ) -> None:
@@ -75,7 +74,7 @@ def test_from_one_account_into_the_archive_and_into_another_account(
         assert found.returncode == 0, found.stderr
         return int(json.loads(found.stdout)["appended"]) > 0
 
-    eventually(restore_found, 60, "the query")
+    eventually(restore_found, what="the query")
     assert {name for name, *_ in contents(dovecot, "there")} > {"Back/Again/INBOX", "INBOX"}
 
 

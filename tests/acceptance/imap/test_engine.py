@@ -57,7 +57,7 @@ def test_killed_workers_lose_nothing_and_archive_nothing_twice(world: World, dov
         before = world.start_sync(source)
         for goal in kills:
             worker = world.start_worker()
-            eventually(lambda goal=goal: len(world.archive(source)) >= goal, 60, "progress")
+            eventually(lambda goal=goal: len(world.archive(source)) >= goal, what="progress")
             os.kill(worker.pid, signal.SIGKILL)
             worker.wait()
         assert len(world.archive(source)) < 2200, "it was over before it was killed"
@@ -77,7 +77,7 @@ def test_a_server_that_is_killed_in_the_middle_is_read_to_the_end_when_it_is_bac
             source = add(world, server, "dies", port=slow.port)
             world.start_worker()
             before = world.start_sync(source)
-            eventually(lambda: len(world.archive(source)) >= 200, 60, "progress")
+            eventually(lambda: len(world.archive(source)) >= 200, what="progress")
             server.kill()
             run = world.wait(source, before, 60)
             assert run.outcome == "failed"
@@ -203,14 +203,14 @@ def test_new_mail_comes_within_seconds_where_it_is_watched_for(world: World, dov
         "SELECT count(*) FROM pg_locks JOIN pg_stat_activity a USING (pid) WHERE locktype = 'advisory'"
         " AND application_name = 'archiver-watcher' AND a.datname = current_database()"
     )
-    eventually(lambda: world.one(locks) == 1, 20, "the lease")
+    eventually(lambda: world.one(locks) == 1, what="the lease")
     eventually(
         lambda: len(world.rows("SELECT 1 FROM sync_runs")) >= 2 and not world.rows("SELECT 1 FROM sync_sessions"), 30, "rest"
     )
     with client(dovecot, user) as mail:
         mail.append("INBOX", message(2))
-        eventually(lambda: len(world.archive(source)) == 2, 20, "new mail in the inbox")
+        eventually(lambda: len(world.archive(source)) == 2, what="new mail in the inbox")
         mail.create_folder("Elsewhere")
         mail.append("Elsewhere", message(3))
-        eventually(lambda: len(world.archive(source)) == 3, 20, "new mail in another folder")
+        eventually(lambda: len(world.archive(source)) == 3, what="new mail in another folder")
     assert world.one(locks) == 1, "two watchers"

@@ -25,7 +25,7 @@ from archiver.supervisor.postgres import EmbeddedPostgres
 from tests.acceptance.conftest import Archiver
 from tests.support.dovecot import PASSWORD, Dovecot
 from tests.support.soak_mail import hostile, innocent
-from tests.support.waiting import eventually
+from tests.support.waiting import DEADLINE_SECONDS, eventually
 
 _PARSERS = Path(__file__).parents[2] / "support" / "hostile_parser"
 _AT_REST = """
@@ -55,7 +55,10 @@ def signed_in(archiver: Archiver, engine: Engine) -> httpx2.Client:
             grants.add(connection, LOCAL_OPERATOR, who, GrantTarget(mailbox_id=mailbox))
         session = logins.start(connection, settings, who.id, None, "test")
     return httpx2.Client(
-        base_url=f"http://127.0.0.1:{archiver.port}", cookies={"archiver": session.token}, timeout=120, verify=False
+        base_url=f"http://127.0.0.1:{archiver.port}",
+        cookies={"archiver": session.token},
+        timeout=DEADLINE_SECONDS,
+        verify=False,
     )
 
 
@@ -74,7 +77,7 @@ def opened(client: httpx2.Client, message: str) -> list[tuple[str, int]]:
 @pytest.mark.parametrize(
     ("count", "ways"),
     [
-        pytest.param(300, ["segfaults"], marks=pytest.mark.timeout(400)),
+        (300, ["segfaults"]),
         pytest.param(10_000, ["segfaults", "eats memory", "hangs"], marks=[pytest.mark.chaos, pytest.mark.timeout(5400)]),
     ],
 )

@@ -29,4 +29,4 @@ def test_synced_mail_can_be_found_and_the_index_made_anew(archiver: Archiver) ->
             f'archiver_index_messages{{state="full"}} {archived}.0' in figures and "archiver_index_lag_seconds 0.0" in figures
         )
 
-    eventually(is_indexed, 60, "all messages searchable")
+    eventually(is_indexed, what="all messages searchable")

@@ -71,7 +71,7 @@ def _kill_while_mail_comes_in(indexed: Callable[..., Any], *, rounds: int, mailb
     with indexed(MEILI_INDEXING_BATCH="20", RECONCILE_FREQUENCY="5s") as at:
         source = at.world.add(mailboxes=mailboxes, messages_per_mailbox=messages)
         before = at.world.start_sync(source)
-        eventually(lambda: at.world.one("SELECT count(*) FROM messages WHERE indexed_version > 0"), 60, "the first document")
+        eventually(lambda: at.world.one("SELECT count(*) FROM messages WHERE indexed_version > 0"), what="the first document")
         for _ in range(rounds):
             time.sleep(chance.uniform(0.2, 1.5))  # when it strikes is left to chance
             chance.choice([at.kill_worker, at.kill_search])()
@@ -100,5 +100,5 @@ def test_an_index_folder_deleted_while_everything_runs_is_noticed_and_filled_aga
             shutil.rmtree(folder)
         at.search.kill()
         at.search.start()
-        eventually(lambda: len(at.versions()) == at.world.one("SELECT count(*) FROM messages"), 90, "filled again")
+        eventually(lambda: len(at.versions()) == at.world.one("SELECT count(*) FROM messages"), what="filled again")
         at.assert_agrees()

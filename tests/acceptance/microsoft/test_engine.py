@@ -99,7 +99,7 @@ def test_killed_in_the_middle(world: World, tmp_path: Path) -> None:
         before = world.start_sync(source)
         for least in (60, 160):
             worker = world.start_worker()
-            eventually(lambda least=least: len(world.archive(source)) >= least, 90, "progress")
+            eventually(lambda least=least: len(world.archive(source)) >= least, what="progress")
             os.kill(worker.pid, signal.SIGKILL)
             worker.wait()
         world.start_worker()
@@ -204,7 +204,7 @@ def test_a_message_of_150_megabytes_passes_through_little_memory(world: World, t
             most = max(most, psutil.Process(worker.pid).memory_info().rss)
             return bool(world.rows("SELECT 1 FROM messages WHERE size_bytes = :size", size=150 << 20))
 
-        eventually(ended, 120, "the large message")
+        eventually(ended, what="the large message")
         run = world.wait(source, started)
         assert (run.outcome, run.archived) == ("success", 4)
         assert graph.calls()["bundle"] >= 2, "it was asked for in one"

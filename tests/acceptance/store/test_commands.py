@@ -22,6 +22,7 @@ from connectors.base import Batch, RawMessage
 from tests.conftest import _create_database
 from tests.integration.store.conftest import World, set_up
 from tests.support.store_world import mail
+from tests.support.waiting import DEADLINE_SECONDS
 
 KEY = "test:" + base64.b64encode(b"k" * 32).decode()
 
@@ -42,7 +43,7 @@ class Commands:
 
     def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[bytes]:
         command = [str(Path(sys.executable).parent / "archiver"), *arguments]
-        return subprocess.run(command, env={**self.environment, **environment}, capture_output=True, timeout=100)
+        return subprocess.run(command, env={**self.environment, **environment}, capture_output=True, timeout=DEADLINE_SECONDS)
 
     def json(self, *arguments: str, code: int = 0) -> Any:
         done = self.run(*arguments, "--json")

@@ -26,6 +26,7 @@ from archiver.supervisor.postgres import EmbeddedPostgres
 from tests.acceptance.store.writer import message, open_world
 from tests.conftest import _create_database
 from tests.integration.store.conftest import MAILBOX, SECOND, set_up
+from tests.support.waiting import DEADLINE_SECONDS, patient
 
 ROOT = Path(__file__).parents[3]
 
@@ -71,13 +72,12 @@ def kill_loop(engine: Engine, url: str, folder: Path, rounds: int, total: int) -
         process = start("write", url, folder, MAILBOX, total)
         killed += kill_after(process, chance.randint(0, 3), chance.random() * 0.15)
     last = start("write", url, folder, MAILBOX, total)
-    _, errors = last.communicate(timeout=120)
+    _, errors = last.communicate(timeout=DEADLINE_SECONDS)
     assert last.returncode == 0, errors
     assert killed >= rounds // 2
     check(engine, folder, range(total), 1)
 
 
-@pytest.mark.timeout(170)
 def test_kill_9_of_the_writer_again_and_again(engine: Engine, database_url: str, tmp_path: Path) -> None:
     kill_loop(engine, database_url, tmp_path, rounds=6, total=400)
 
@@ -92,7 +92,7 @@ def test_two_processes_write_the_same_mail_at_once(engine: Engine, database_url:
     set_up(engine)
     processes = [start("write", database_url, tmp_path / "packs", mailbox, 300) for mailbox in (MAILBOX, SECOND)]
     for process in processes:
-        _, errors = process.communicate(timeout=120)
+        _, errors = process.communicate(timeout=DEADLINE_SECONDS)
         assert process.returncode == 0, errors
     check(engine, tmp_path / "packs", range(300), 2)
     assert len(list((tmp_path / "packs").glob("*.pack"))) >= 2
@@ -122,7 +122,7 @@ def test_a_rebuild_that_loses_a_process_ends_as_a_whole(
     engine: Engine, database_url: str, tmp_path: Path, new_world_url: str, killed: str
 ) -> None:
     set_up(engine)
-    start("write", database_url, tmp_path / "packs", MAILBOX, 1000).communicate(timeout=120)
+    start("write", database_url, tmp_path / "packs", MAILBOX, 1000).communicate(timeout=DEADLINE_SECONDS)
     process = start("rebuild", new_world_url, tmp_path / "packs", MAILBOX, 2)
     children: list[psutil.Process] = []
     while len(children) < 2:
@@ -134,10 +134,10 @@ def test_a_rebuild_that_loses_a_process_ends_as_a_whole(
     for child in children:  # one that was suspended right after its fork has yet to ask for its end with the parent's
         with suppress(psutil.NoSuchProcess):
             child.resume()
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=DEADLINE_SECONDS)
     assert process.returncode != 0
     assert killed != "one that reads" or "run the command again with an empty database" in errors
-    assert psutil.wait_procs(children, timeout=20)[1] == []
+    assert psutil.wait_procs(children, timeout=DEADLINE_SECONDS)[1] == []
 
 
 @pytest.fixture
@@ -172,6 +172,6 @@ def test_a_gigabyte_is_streamed_in_bounded_memory(engine: Engine, database_url: 
     path = tmp_path / "large"
     gigabyte(path, 1 << 30 if kind == "attachment" else 300 << 20, kind)
     process = start("large", database_url, tmp_path / "packs", MAILBOX, path)
-    output, errors = process.communicate(timeout=170)
+    output, errors = process.communicate(timeout=patient(300))
     assert process.returncode == 0, errors
     assert int(output.splitlines()[-1]) <= 300 << 10, "more than 300 MiB"

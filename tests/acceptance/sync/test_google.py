@@ -18,6 +18,7 @@ from archiver.sources import rows as source_rows
 from archiver.supervisor.postgres import EmbeddedPostgres
 from tests.acceptance.sync.world import World, eventually, new_world
 from tests.support.google_server import GoogleServer, google_server, message_bytes
+from tests.support.waiting import DEADLINE_SECONDS
 
 MAILBOXES, MESSAGES = 300, 4
 
@@ -46,7 +47,6 @@ def _assert_no_secrets(world: World, server: GoogleServer) -> None:
 
 
 @pytest.mark.chaos
-@pytest.mark.timeout(600)
 def test_300_mailboxes_with_a_kill_in_the_middle(world: World, tmp_path: Path) -> None:
     with google_server(tmp_path / "google", _users(MAILBOXES), messages=MESSAGES) as server:
         source = world.add_kind("google", "acme", server.settings, {"key": server.key})
@@ -168,4 +168,4 @@ def _archiver(world: World, *arguments: str) -> subprocess.CompletedProcess[str]
     environment = {**world.environment, "BROWSER": f"{browser} %s &"}
     environment.pop("DISPLAY", None)
     command = [sys.executable, "-m", "archiver", *arguments]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=DEADLINE_SECONDS)

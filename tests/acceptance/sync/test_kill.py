@@ -25,6 +25,7 @@ from archiver.supervisor.folder import DataFolder
 from archiver.supervisor.postgres import EmbeddedPostgres
 from archiver.supervisor.valkey import EmbeddedValkey
 from tests.acceptance.sync.world import World, eventually, new_world
+from tests.support.waiting import DEADLINE_SECONDS
 
 MAILBOXES, MESSAGES = 12, 120
 SETTINGS = {"mailboxes": MAILBOXES, "messages_per_mailbox": MESSAGES, "batch_messages": 10, "bytes_per_message": 500}
@@ -51,7 +52,7 @@ def check(world: World, source: Source, runs: int = 1, mailboxes: int = MAILBOXE
 def wait_for_progress(world: World, source: Source, least: int) -> None:
     """Or the end of the cycle, if that comes first."""
     ended = "SELECT 1 FROM sync_runs WHERE source_id = :id"
-    eventually(lambda: len(world.archive(source)) >= least or world.rows(ended, id=source.id), 90, "progress")
+    eventually(lambda: len(world.archive(source)) >= least or world.rows(ended, id=source.id), what="progress")
 
 
 def kill_rounds(world: World, source: Source, rounds: int, seed: int) -> int:
@@ -91,7 +92,7 @@ def test_a_worker_that_wakes_up_late_changes_nothing(world: World) -> None:
     archive = world.archive(source)
     os.kill(sleeper.pid, signal.SIGCONT)
     log = world.place / "worker-0.log"
-    eventually(lambda: "slice_ended" in log.read_text() or sleeper.poll() is not None, 30, "the end of its slices")
+    eventually(lambda: "slice_ended" in log.read_text() or sleeper.poll() is not None, what="the end of its slices")
     assert world.archive(source) == archive
     check(world, source)
 
@@ -107,7 +108,7 @@ def stop_between_transactions(world: World, worker: subprocess.Popen[bytes]) -> 
         os.kill(worker.pid, signal.SIGCONT)
         return False
 
-    eventually(stopped, 20, "a moment without a transaction")
+    eventually(stopped, what="a moment without a transaction")
 
 
 @pytest.mark.alone
@@ -118,7 +119,7 @@ def test_sigterm_gives_everything_back_and_ends_in_time(world: World) -> None:
     wait_for_progress(world, source, 100)
     started = time.monotonic()
     first.send_signal(signal.SIGTERM)
-    assert first.wait(30) == 0
+    assert first.wait(DEADLINE_SECONDS) == 0
     assert time.monotonic() - started < 15
     states = {row[0] for row in world.rows("SELECT state FROM sync_session_mailboxes")}
     assert "running" not in states
@@ -173,7 +174,7 @@ def test_postgres_away_for_a_while_uses_up_no_job(tmp_path: Path) -> None:
             wait_for_progress(world, source, 200)
             world.engine.dispose()
         try:
-            eventually(lambda: "job_waits" in world.log(), 30, "jobs that wait")
+            eventually(lambda: "job_waits" in world.log(), what="jobs that wait")
             server.prepare()
             with server.running():
                 world.wait(source, before, 90)
@@ -279,7 +280,7 @@ def restarted(server: EmbeddedPostgres | EmbeddedValkey) -> subprocess.Popen[byt
         server.prepare()
         process = server.start()
         threading.Thread(target=drain, args=(process.stdout,), daemon=True).start()
-        eventually(lambda process=process: answers(server) or process.poll() is not None, 60, "a server")
+        eventually(lambda process=process: answers(server) or process.poll() is not None, what="a server")
         if process.poll() is None:
             return process
         time.sleep(0.5)

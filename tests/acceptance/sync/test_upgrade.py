@@ -18,6 +18,7 @@ from archiver.supervisor.folder import DataFolder
 from archiver.supervisor.postgres import EmbeddedPostgres
 from archiver.supervisor.valkey import EmbeddedValkey
 from tests.acceptance.sync.world import World, eventually
+from tests.support.waiting import DEADLINE_SECONDS
 
 PREVIOUS_SCHEMA = "0006"
 """Of the release before this one: to be raised when one is made."""
@@ -80,7 +81,7 @@ class Previous(World):
 def world(tmp_path: Path, empty_database_url: str, previous: Path) -> Iterator[Previous]:
     environment = {**os.environ, "PYTHONPATH": str(previous)}
     migrate = [sys.executable, "-P", "-c", _MIGRATE, empty_database_url]
-    subprocess.run(migrate, env=environment, cwd=previous, check=True, timeout=120)
+    subprocess.run(migrate, env=environment, cwd=previous, check=True, timeout=DEADLINE_SECONDS)
     folder = DataFolder(tmp_path / "valkey")
     folder.prepare()
     valkey = EmbeddedValkey(folder)
@@ -95,12 +96,11 @@ def world(tmp_path: Path, empty_database_url: str, previous: Path) -> Iterator[P
             made.engine.dispose()
 
 
-@pytest.mark.timeout(300)
 def test_a_worker_of_the_release_before_survives_the_new_schema(
     world: Previous, postgres: EmbeddedPostgres, previous: Path
 ) -> None:
     worker = world.start_worker()
-    eventually(lambda: "worker_ready" in world.log(), 60, "the worker of the release before")
+    eventually(lambda: "worker_ready" in world.log(), what="the worker of the release before")
     where = [sys.executable, "-P", "-c", "import archiver, workers; print(archiver.__file__, workers.__file__)"]
     loaded = subprocess.run(where, env=world.environment, cwd=previous, capture_output=True, text=True, check=True).stdout
     assert all(path.startswith(str(previous)) for path in loaded.split()), "it is really the one of before"

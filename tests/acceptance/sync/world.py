@@ -28,7 +28,7 @@ from archiver.sources.runs import Run
 from archiver.supervisor.folder import DataFolder
 from archiver.supervisor.postgres import EmbeddedPostgres
 from archiver.supervisor.valkey import EmbeddedValkey
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, patient
 
 
 class World:
@@ -76,7 +76,7 @@ class World:
         return before
 
     def wait(self, source: Source, before: UUID | None, seconds: float = 60.0) -> Run:
-        return runs.wait_for_run(self.engine, source.id, before, seconds, lambda _: None)
+        return runs.wait_for_run(self.engine, source.id, before, patient(seconds), lambda _: None)
 
     def sync(self, source: Source, seconds: float = 60.0) -> Run:
         return self.wait(source, self.start_sync(source), seconds)

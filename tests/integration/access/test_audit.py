@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from archiver.errors import NotReady
 from archiver.supervisor.folder import DataFolder
 from archiver.supervisor.postgres import EmbeddedPostgres
 from archiver.sync import ledger
+from tests.support.waiting import DEADLINE_SECONDS, eventually
 
 WHO = dataclasses.replace(LOCAL_OPERATOR, name="alice@example.org", client_address="192.0.2.1", request_id="r1")
 
@@ -212,6 +213,14 @@ def test_a_table_of_the_callers_own_is_not_taken_for_the_log(engine: Engine) -> 
     assert (done.entries, done.broken) == (3, ())
 
 
+def _answers(server: EmbeddedPostgres) -> bool:
+    try:
+        server.check()
+    except NotReady:
+        return False
+    return True
+
+
 def test_a_look_that_was_recorded_survives_the_death_of_the_database(tmp_path: Path) -> None:
     """It is on disk before anything is shown: what Postgres had in memory only is lost here."""
     folder = DataFolder(tmp_path / "data")
@@ -221,24 +230,17 @@ def test_a_look_that_was_recorded_survives_the_death_of_the_database(tmp_path: P
     process = server.start()
     assert process.stdout is not None
     try:
-        deadline = time.monotonic() + 60
-        while True:
-            try:
-                server.check()
-                break
-            except NotReady:
-                assert time.monotonic() < deadline
-                time.sleep(0.05)
+        eventually(lambda: _answers(server), what="a server")
         engine = make_engine(server.url(), "test")
         schema.migrate(engine)
         for number in range(3):
             audit.record_look(engine, WHO, "message.read", "message", number)
         everything = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
-        for one in everything:
-            one.suspend()  # none of them may finish anything
-        for one in everything:
-            one.kill()
-        process.wait(30)
+        for act in (psutil.Process.suspend, psutil.Process.kill):  # first, so that none of them finishes anything
+            for one in everything:
+                with contextlib.suppress(psutil.NoSuchProcess):  # those that clean up come and go
+                    act(one)
+        process.wait(DEADLINE_SECONDS)
         engine.dispose()
     finally:
         process.kill()

@@ -14,6 +14,7 @@ from archiver.extract.pool import ChildrenBusy
 from archiver.reading import previews as module
 from archiver.reading.previews import Drawings, PreviewPage
 from tests.browser.mails import one_page_pdf
+from tests.support.waiting import DEADLINE_SECONDS
 
 PDF = one_page_pdf("Marsupial invoice")
 SHA = b"s" * 32
@@ -21,7 +22,7 @@ SHA = b"s" * 32
 
 @pytest.fixture
 def drawings() -> Iterator[Drawings]:
-    made = Drawings(seconds=20, wait_seconds=0.5)
+    made = Drawings(seconds=DEADLINE_SECONDS, wait_seconds=0.5)
     yield made
     made.close()
 
@@ -68,13 +69,13 @@ def test_one_at_a_time_for_each_and_a_wait_that_ends(drawings: Drawings) -> None
 
     slow = threading.Thread(target=lambda: drawings.draw("ann", PreviewPage(SHA, 1, 1), data))
     slow.start()
-    assert entered.wait(10)
+    assert entered.wait(DEADLINE_SECONDS)
     with pytest.raises(TooMany, match="your earlier requests"):
         drawings.draw("ann", PreviewPage(SHA, 2, 1), unwanted)
     with pytest.raises(ChildrenBusy, match="busy"):
         drawings.draw("bob", PreviewPage(SHA, 2, 1), lambda: PDF)
     assert drawings.draw("bob", PreviewPage(SHA, 0, 1), unwanted).png, "what is at hand needs no turn"
     reader.resume()
-    slow.join(30)
+    slow.join(DEADLINE_SECONDS)
     assert not slow.is_alive()
     assert drawings.draw("ann", PreviewPage(SHA, 1, 1), unwanted).png

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 import zipfile
 import zlib
 from pathlib import Path
@@ -18,6 +17,7 @@ import pytest
 from archiver.extract import Extraction, ExtractionState, Picture, limits
 from archiver.extract.extractor import Extractor
 from tests.browser.mails import one_page_pdf
+from tests.support.waiting import DEADLINE_SECONDS, eventually
 
 
 def deflated(content: bytes) -> bytes:
@@ -91,7 +91,7 @@ BOMBS = {
 @pytest.mark.parametrize("name", BOMBS)
 def test_bombs_stay_inside_the_limits(name: str) -> None:
     make, states = BOMBS[name]
-    with Extractor(processes=1, seconds=30) as extractor:
+    with Extractor(processes=1, seconds=DEADLINE_SECONDS) as extractor:
         extraction = extractor.extract(make())
         assert extraction.state in states, extraction.reason
         assert len(extraction.text) <= limits.TEXT_CHARS
@@ -111,13 +111,13 @@ def children() -> list[psutil.Process]:
 
 
 def test_a_late_child_is_killed_and_replaced() -> None:
-    with Extractor(processes=1, seconds=20) as extractor:
+    with Extractor(processes=1, seconds=DEADLINE_SECONDS) as extractor:
         assert extractor.extract(b"zebra").state is ExtractionState.OK
         (child,) = children()
         child.suspend()
         extractor.children.seconds = 0.5
         assert extractor.extract(b"zebra").state is ExtractionState.TIMEOUT
-        extractor.children.seconds = 20
+        extractor.children.seconds = DEADLINE_SECONDS
         assert extractor.extract(b"zebra").state is ExtractionState.OK
         assert not child.is_running()
 
@@ -132,7 +132,7 @@ def test_a_crash_is_survived() -> None:
         caller.start()
         child.send_signal(signal.SIGSEGV)
         child.resume()
-        caller.join(30)
+        caller.join(DEADLINE_SECONDS)
         assert [result.state for result in results] in ([ExtractionState.BROKEN], [ExtractionState.OK])
         assert extractor.extract(b"zebra").state is ExtractionState.OK
         assert children() != [child]
@@ -163,7 +163,7 @@ def test_many_threads_share_a_few_children() -> None:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(60)
+            thread.join(DEADLINE_SECONDS)
         assert len(children()) <= 2
     assert found == {text: text for text in texts}
     assert children() == []
@@ -185,10 +185,14 @@ def test_children_die_with_their_parent() -> None:
     parent.kill()
     parent.wait()
     parent.stdout.close()
-    deadline = time.monotonic() + 20
-    while psutil.pid_exists(child) and psutil.Process(child).status() != psutil.STATUS_ZOMBIE:
-        assert time.monotonic() < deadline, "the child outlived its parent"
-        time.sleep(0.05)
+    eventually(lambda: has_ended(child), what="the end of the child with its parent")
+
+
+def has_ended(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 def test_secrets_do_not_reach_the_child(monkeypatch: pytest.MonkeyPatch) -> None:

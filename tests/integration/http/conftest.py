@@ -39,6 +39,7 @@ from archiver.sync.ingest.store_batch import Ingest, load_origin
 from connectors.base import Batch, RawMessage
 from tests.conftest import _create_database
 from tests.support.search_at import SearchAt
+from tests.support.waiting import DEADLINE_SECONDS
 
 PASSWORD = "correct horse battery"
 
@@ -93,7 +94,7 @@ class Company:
 
     def client(self, name: str | None = None, **options: Any) -> Client:
         """Signed in as this one, without the door in between."""
-        client = Client(base_url=self.url, timeout=30, verify=False, **options)  # (loading certificates is slow)
+        client = Client(base_url=self.url, timeout=DEADLINE_SECONDS, verify=False, **options)  # (loading certificates is slow)
         if name is not None:
             with self.engine.begin() as connection:
                 session = logins.start(connection, self.settings, self.people[name].id, None, "test")
@@ -146,7 +147,7 @@ class Served:
     def __exit__(self, *_: object) -> None:
         self.app.state.context.stopping.set()
         self.server.should_exit = True
-        self._thread.join(20)
+        self._thread.join(DEADLINE_SECONDS)
         assert not self._thread.is_alive()
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import threading
-import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -22,6 +21,7 @@ from archiver.db.states import UserRole
 from archiver.reading import export_jobs
 from archiver.store.open import open_archive
 from tests.integration.http.conftest import PASSWORD, Client, Company, Served
+from tests.support.waiting import DEADLINE_SECONDS, eventually
 
 
 @pytest.fixture
@@ -173,9 +173,8 @@ def export_of(company: Company, user: User) -> str:
     archive = open_archive(company.settings, company.engine)
     export_jobs.run_open(company.engine, archive, company.settings)
     archive.close()
-    deadline = time.monotonic() + 30
-    while company.value("SELECT state FROM exports WHERE id = :i", i=made.id) in ("queued", "running"):
-        assert time.monotonic() < deadline
+    state = "SELECT state FROM exports WHERE id = :i"
+    eventually(lambda: company.value(state, i=made.id) not in ("queued", "running"), what="the export")
     return str(made.id)
 
 
@@ -217,7 +216,7 @@ def test_a_stream_ends_with_its_session(company: Company, end: str) -> None:
 
         watching = threading.Thread(target=listen, daemon=True)
         watching.start()
-        assert began.wait(20)
+        assert began.wait(DEADLINE_SECONDS)
         acts = {
             "session": "DELETE FROM sessions WHERE user_id = :u",
             "disabled": "UPDATE users SET disabled_at = now() WHERE id = :u",
@@ -225,7 +224,7 @@ def test_a_stream_ends_with_its_session(company: Company, end: str) -> None:
             "key": "UPDATE api_keys SET revoked_at = now() WHERE user_id = :u",
         }
         company.act(acts[end], u=user.id)
-        watching.join(20)
+        watching.join(DEADLINE_SECONDS)
         assert not watching.is_alive()
     assert got == [200]
     company.act("DELETE FROM users WHERE id = :u", u=user.id)

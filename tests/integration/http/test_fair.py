@@ -20,6 +20,7 @@ from archiver.sync.ingest.store_batch import Ingest, load_origin
 from connectors.base import Batch, RawMessage
 from tests.integration.http.conftest import Company, Served, mail
 from tests.support.search_at import SearchAt
+from tests.support.waiting import DEADLINE_SECONDS
 
 MANY = 50
 SLOW = mail(9, "x@example.net", "alice@example.org", "slow", "parser: sleeps", b"%PDF-1.4 slow")
@@ -62,8 +63,10 @@ async def others_are_answered(company: Company, path: str, sessions_of_one: int 
     limits = httpx2.Limits(max_connections=200)
     shown = [cookies(company, "alice") for _ in range(sessions_of_one)]
     async with (
-        httpx2.AsyncClient(base_url=company.url, timeout=60, limits=limits, verify=False) as one,
-        httpx2.AsyncClient(base_url=company.url, timeout=20, cookies=cookies(company, "bob"), verify=False) as other,
+        httpx2.AsyncClient(base_url=company.url, timeout=DEADLINE_SECONDS, limits=limits, verify=False) as one,
+        httpx2.AsyncClient(
+            base_url=company.url, timeout=DEADLINE_SECONDS, cookies=cookies(company, "bob"), verify=False
+        ) as other,
     ):
         for session in shown:  # so that all of them are known to be hers
             assert (await one.get("/api/v1/me", headers=_cookie(session))).status_code == 200
@@ -85,7 +88,7 @@ def _cookie(session: dict[str, str]) -> dict[str, str]:
 
 async def _until_busy(tasks: list[asyncio.Task[httpx2.Response]], one: httpx2.AsyncClient, session: dict[str, str]) -> None:
     """Until one more request of hers is not answered at once: all that she may have worked on is being worked on."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(DEADLINE_SECONDS):
         while True:
             try:
                 await asyncio.wait_for(one.get("/api/v1/me", headers=_cookie(session)), 1.0)
@@ -125,10 +128,12 @@ def test_who_does_not_sign_in_holds_up_nobody_who_has(slow: Company) -> None:
     """By address, until somebody is known."""
 
     async def run() -> None:
-        async with httpx2.AsyncClient(base_url=slow.url, timeout=20, cookies=cookies(slow, "bob"), verify=False) as other:
+        async with httpx2.AsyncClient(
+            base_url=slow.url, timeout=DEADLINE_SECONDS, cookies=cookies(slow, "bob"), verify=False
+        ) as other:
             assert (await other.get("/api/v1/me")).status_code == 200
             with locked(slow, "sessions"):
-                async with httpx2.AsyncClient(base_url=slow.url, timeout=60, verify=False) as one:
+                async with httpx2.AsyncClient(base_url=slow.url, timeout=DEADLINE_SECONDS, verify=False) as one:
                     wrong = {"Cookie": "archiver=wrong"}
                     tasks = [asyncio.create_task(one.get("/api/v1/me", headers=wrong)) for _ in range(MANY)]
                     assert (await other.get("/healthz")).status_code == 200

@@ -7,6 +7,7 @@ import httpx2
 from archiver.sync import cycle, sessions
 from archiver.sync.sessions import ListedMailbox
 from tests.integration.http.conftest import Company
+from tests.support.waiting import DEADLINE_SECONDS
 
 
 def test_a_mailbox_that_is_gone_is_shown(company: Company) -> None:
@@ -28,7 +29,7 @@ def test_a_mailbox_that_is_gone_is_shown(company: Company) -> None:
         }
         run = client.get(f"/sources/{company.source}/runs").json()["items"][0]
         assert (run["gone_mailboxes"], run["gone_addresses"]) == (1, ["bob@example.org"])
-        with httpx2.Client(base_url=company.url, cookies=client.cookies, timeout=30, verify=False) as people:
+        with httpx2.Client(base_url=company.url, cookies=client.cookies, timeout=DEADLINE_SECONDS, verify=False) as people:
             page = people.get(f"/sources/{company.source}", headers={"Accept-Language": "en"})
     assert page.status_code == 200
     assert "not listed by the source since" in page.text

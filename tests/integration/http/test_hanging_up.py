@@ -11,6 +11,7 @@ import httpx2
 import uvicorn
 
 from archiver.http.fair_share import AT_ONCE, Fair
+from tests.support.waiting import DEADLINE_SECONDS
 
 
 class Counting:
@@ -34,7 +35,7 @@ class Counting:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(DEADLINE_SECONDS):
         while not condition():  # noqa: ASYNC110  (it is told by nobody)
             await asyncio.sleep(0.01)
 
@@ -64,7 +65,7 @@ def waiting_in(fair: Fair) -> int:
 
 
 def client(url: str) -> httpx2.AsyncClient:
-    return httpx2.AsyncClient(base_url=url, timeout=20, limits=httpx2.Limits(max_connections=200), verify=False)
+    return httpx2.AsyncClient(base_url=url, timeout=DEADLINE_SECONDS, limits=httpx2.Limits(max_connections=200), verify=False)
 
 
 def test_what_waits_is_dropped_when_its_client_hangs_up() -> None:

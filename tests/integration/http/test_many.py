@@ -14,6 +14,7 @@ from archiver.store.open import open_archive
 from archiver.sync.ingest.store_batch import Ingest, load_origin
 from connectors.base import Batch, RawMessage
 from tests.integration.http.conftest import Client, Company
+from tests.support.waiting import DEADLINE_SECONDS
 
 _BATCH = 200
 _PAGE_BYTES = 200_000
@@ -24,7 +25,10 @@ SIZES = [pytest.param(500, 250), pytest.param(50_000, 5_000, marks=[pytest.mark.
 def test_everything_is_reached_and_no_page_grows(company: Company, hits: int, answers: int) -> None:
     word = f"wombat{hits}"
     _fill(company, word, hits, answers)
-    with company.client("alice") as client, httpx2.Client(base_url=company.url, cookies=client.cookies, timeout=60) as people:
+    with (
+        company.client("alice") as client,
+        httpx2.Client(base_url=company.url, cookies=client.cookies, timeout=DEADLINE_SECONDS) as people,
+    ):
         found = list(_hits(client, word))
         assert len(found) == len(set(found)) == hits
         for page in (1, 2, hits // 60, -(-hits // 30)):

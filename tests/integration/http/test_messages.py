@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import socket
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import pytest
 from archiver.access.principal import KeyScope
 from archiver.config import load_settings
 from tests.integration.http.conftest import Client, Company, Served, mail
+from tests.support.waiting import DEADLINE_SECONDS, eventually
 
 
 def test_the_original_bytes_come_out(company: Company) -> None:
@@ -310,7 +310,7 @@ def test_an_upload_that_lies(company: Company) -> None:
 
 def raw_request(company: Company, head: str, body: bytes) -> socket.socket:
     parts = urlsplit(company.url)
-    connection = socket.create_connection((parts.hostname, parts.port), timeout=30)
+    connection = socket.create_connection((parts.hostname, parts.port), timeout=DEADLINE_SECONDS)
     connection.sendall(head.replace("\n", "\r\n").encode() + b"\r\n\r\n" + body)
     return connection
 
@@ -323,19 +323,17 @@ def test_an_upload_that_breaks_off_goes_on_where_it_ended(company: Company) -> N
             f"Authorization: Bearer {company.key('alice', KeyScope.INGEST)}"
         )
         connection = raw_request(company, head, b"x" * 3_000_000)
-        deadline = time.monotonic() + 20
-        while client.get(f"/uploads/{upload}").json()["offset"] < 2_000_000:
-            assert time.monotonic() < deadline
+        eventually(lambda: client.get(f"/uploads/{upload}").json()["offset"] >= 2_000_000, what="the first bytes")
         assert send(client, upload, 0, b"y") == 409, "somebody is sending"
         connection.close()
-        while True:
-            at = client.get(f"/uploads/{upload}").json()["offset"]
+
+        def continued_at() -> int:
+            at = int(client.get(f"/uploads/{upload}").json()["offset"])
             status = send(client, upload, at, b"y" * (5_000_000 - at))
-            if status == 204:
-                break
-            assert status == 409
-            assert time.monotonic() < deadline
-        assert at >= 2_000_000
+            assert status in (204, 409)
+            return at if status == 204 else 0
+
+        assert eventually(continued_at, what="the end of the broken request") >= 2_000_000
         assert client.post(f"/uploads/{upload}/complete").status_code == 200
         client.delete(f"/uploads/{upload}")
 
@@ -367,6 +365,11 @@ def test_a_body_that_never_ends_loses_its_place(company: Company, monkeypatch: p
 # --- exports
 
 
+def ended_export(client: Client, export: str) -> dict[str, Any] | None:
+    found: dict[str, Any] = client.get(f"/exports/{export}").json()
+    return None if found["state"] in ("queued", "running") else found
+
+
 def test_an_export_holds_what_one_may_see(company: Company) -> None:
     import io
     import zipfile
@@ -381,9 +384,7 @@ def test_an_export_holds_what_one_may_see(company: Company) -> None:
             made = client.post("/exports", json=selection)
             assert made.status_code == 202, made.text
             export = made.json()["id"]
-            deadline = time.monotonic() + 30
-            while (state := client.get(f"/exports/{export}").json())["state"] in ("queued", "running"):
-                assert time.monotonic() < deadline
+            state = eventually(lambda export=export: ended_export(client, export), what="the export")
             assert (state["state"], state["messages"]) == ("done", len(expected)), state
             assert other.get(f"/exports/{export}/file").status_code == 404
             answer = client.get(f"/exports/{export}/file")
@@ -410,8 +411,7 @@ def test_what_was_taken_from_somebody_is_not_exported(company: Company) -> None:
     archive = open_archive(company.settings, company.engine)
     export_jobs.run_open(company.engine, archive, company.settings)
     archive.close()
-    deadline = time.monotonic() + 20
-    while company.value("SELECT state FROM exports WHERE id = :i", i=company_export.id) in ("queued", "running"):
-        assert time.monotonic() < deadline
+    state = "SELECT state FROM exports WHERE id = :i"
+    eventually(lambda: company.value(state, i=company_export.id) not in ("queued", "running"), what="the export")
     assert company.value("SELECT messages FROM exports WHERE id = :i", i=company_export.id) == 0
     company.act("DELETE FROM exports")

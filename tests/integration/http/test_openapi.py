@@ -15,6 +15,7 @@ from schemathesis.specs.openapi.checks import content_type_conformance, response
 
 from archiver.http.api.openapi import document
 from tests.integration.http.conftest import Client, Company
+from tests.support.waiting import DEADLINE_SECONDS
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "openapi.json"
 CHECKS = [not_a_server_error, content_type_conformance, response_schema_conformance]
@@ -54,7 +55,7 @@ def admin(company: Company) -> Client:
 
 def ask(case: Any, company: Company, admin: Client) -> None:
     headers = {"Cookie": f"archiver={admin.cookies['archiver']}", "X-CSRF-Token": admin.headers["X-CSRF-Token"]}
-    answer = case.call(base_url=company.url, headers=headers, timeout=60)
+    answer = case.call(base_url=company.url, headers=headers, timeout=DEADLINE_SECONDS)
     case.validate_response(answer, checks=CHECKS)
 
 

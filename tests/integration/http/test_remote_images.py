@@ -22,6 +22,7 @@ from archiver.reading.remote_images import RemoteImages
 from archiver.secrets import Keyring
 from tests.browser.mails import PIXEL
 from tests.integration.http.conftest import Company, Served
+from tests.support.waiting import DEADLINE_SECONDS
 
 PUBLIC = "93.184.215.14"
 
@@ -212,7 +213,7 @@ def test_a_server_that_drips_is_cut_off(world: World, elsewhere: Elsewhere, wher
 
     elsewhere.answer = drip
     assert Fetcher(world, seconds=0.3, most_bytes=1 << 40).fetch("http://img.example.org/x.png") is None
-    assert gone.wait(20), "the connection was cut"
+    assert gone.wait(DEADLINE_SECONDS), "the connection was cut"
 
 
 # --- into the mail
@@ -255,7 +256,7 @@ def test_one_reader_loads_one_message_at_a_time(images: RemoteImages, elsewhere:
 
     def slow(handler: BaseHTTPRequestHandler) -> None:
         entered.set()
-        go_on.wait(8)
+        go_on.wait(DEADLINE_SECONDS)
         give(PIXEL)(handler)
 
     elsewhere.answer = slow
@@ -263,12 +264,12 @@ def test_one_reader_loads_one_message_at_a_time(images: RemoteImages, elsewhere:
     got: list[str] = []
     loading = threading.Thread(target=lambda: got.append(images.embed(html, b"m", "alice")))
     loading.start()
-    assert entered.wait(20)
+    assert entered.wait(DEADLINE_SECONDS)
     with pytest.raises(TooMany):
         images.embed(html, b"m", "alice")
     assert images.embed("<p>no image</p>", b"m", "bob") == "<p>no image</p>"
     go_on.set()
-    loading.join(20)
+    loading.join(DEADLINE_SECONDS)
     assert "data:image/png" in got[0]
 
 

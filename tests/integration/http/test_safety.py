@@ -20,6 +20,7 @@ from archiver.db.states import UserRole
 from archiver.http.assets import static_path
 from archiver.logs import set_up_logs
 from tests.integration.http.conftest import Client, Company, Served
+from tests.support.waiting import DEADLINE_SECONDS
 
 # --- API keys
 
@@ -219,7 +220,7 @@ def test_a_stop_finishes_what_is_under_way(company: Company, variables: dict[str
 
     def slow(*arguments: Any) -> Any:
         entered.set()
-        go_on.wait(20)
+        go_on.wait(DEADLINE_SECONDS)
         return original(*arguments)
 
     served = Served(load_settings(variables, Path("none")))
@@ -231,14 +232,14 @@ def test_a_stop_finishes_what_is_under_way(company: Company, variables: dict[str
             try:
                 asking = threading.Thread(target=lambda: got.append(auditor.get(f"{served.url}/api/v1/audit/verify")))
                 asking.start()
-                assert entered.wait(20)
+                assert entered.wait(DEADLINE_SECONDS)
             finally:
                 audit.verify = original
             served.app.state.context.stopping.set()
             served.server.should_exit = True
             go_on.set()
-        watching.join(20)
-        asking.join(20)
+        watching.join(DEADLINE_SECONDS)
+        asking.join(DEADLINE_SECONDS)
     assert sorted(answer.status_code for answer in got) == [200, 200]
 
 

@@ -19,6 +19,7 @@ from archiver.store.open import open_archive
 from archiver.sync.ingest.store_batch import Ingest, load_origin
 from connectors.base import Batch, RawMessage
 from tests.integration.http.conftest import Client, Company, mail
+from tests.support.waiting import DEADLINE_SECONDS
 
 NUMBERS = range(40, 46)
 """Mails that alice has as they came and bob as his mail program keeps them; number 46 has no variant."""
@@ -166,4 +167,4 @@ def test_a_conversation_full_of_variants_is_walked_to_its_ends(company: Company)
 
 
 def people(company: Company, signed_in: Client) -> httpx2.Client:
-    return httpx2.Client(base_url=company.url, cookies=signed_in.cookies, timeout=60)
+    return httpx2.Client(base_url=company.url, cookies=signed_in.cookies, timeout=DEADLINE_SECONDS)

@@ -19,6 +19,7 @@ from connectors.imap import ImapConnector, ImapSecrets, ImapSettings, session
 from tests.contract.subject import QuietContext, Taken, nothing
 from tests.support.dovecot import MASTER, MASTER_PASSWORD, PASSWORD, TOKEN, Dovecot, message
 from tests.support.tcp_proxy import proxy
+from tests.support.waiting import DEADLINE_SECONDS
 
 
 class Context(QuietContext):
@@ -353,12 +354,12 @@ def test_waiting_for_news(dovecot: Dovecot) -> None:
 
         thread = threading.Thread(target=work)
         thread.start()
-        assert heard.acquire(timeout=10), "the beginning"
+        assert heard.acquire(timeout=DEADLINE_SECONDS), "the beginning"
         with login(dovecot, "waits") as client:
             client.append("INBOX", message(2))
-            assert heard.acquire(timeout=10), "a message"
+            assert heard.acquire(timeout=DEADLINE_SECONDS), "a message"
         connector.close()
-        thread.join(10)
+        thread.join(DEADLINE_SECONDS)
         assert [type(error) for error in ended] == [Unavailable]
 
 

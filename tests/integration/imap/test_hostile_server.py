@@ -304,7 +304,7 @@ def test_rubbish_is_an_error_of_ours(command: str, answer: bytes) -> None:
 @pytest.mark.parametrize("command", ["LIST", "EXAMINE", "SEARCH", "FETCH"])
 def test_a_server_that_says_nothing_is_given_up(command: str, caplog: pytest.LogCaptureFixture) -> None:
     script = Script({"INBOX": mails(1, 2)}, silent_on=command)
-    with connected(script, timeout_seconds=0.2) as connector, pytest.raises(Unavailable, match="timed out"):
+    with connected(script, timeout_seconds=1) as connector, pytest.raises(Unavailable, match="timed out"):
         everything(connector)
     script.released.set()
     assert "imap_connection_lost drops=1 received=0 reason=timed out waiting for the server" in caplog.text

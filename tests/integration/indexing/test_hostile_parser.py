@@ -16,6 +16,7 @@ from archiver.sources import dead_letters
 from tests.integration.indexing.conftest import IndexWorld
 from tests.integration.indexing.test_indexing import id_of
 from tests.support.store_world import mail
+from tests.support.waiting import PATIENCE
 
 WAYS = ("hangs", "eats memory", "segfaults", "sleeps")
 
@@ -24,7 +25,7 @@ WAYS = ("hangs", "eats memory", "segfaults", "sleeps")
 def readers(monkeypatch: pytest.MonkeyPatch) -> Iterator[MailReaders]:
     """Children whose parser goes wrong when the mail says so; and those of this process are such, too."""
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2] / "support" / "hostile_parser"))
-    made = MailReaders(processes=2, seconds=2.0)
+    made = MailReaders(processes=2, seconds=8 * PATIENCE)
     monkeypatch.setattr("archiver.sync.ingest.rows.process_readers", lambda: made)
     monkeypatch.setattr("archiver.indexing.documents.process_readers", lambda: made)
     assert mail_readers.process_readers() is not made

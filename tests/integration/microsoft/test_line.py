@@ -13,6 +13,7 @@ from connectors.errors import Unavailable
 from connectors.microsoft.http import GraphHttpClient
 from tests.integration.microsoft.conftest import Box
 from tests.support.graph_server.running import GraphServer
+from tests.support.waiting import DEADLINE_SECONDS
 
 
 @contextlib.contextmanager
@@ -33,7 +34,7 @@ def _reading(box: Box) -> Iterator[None]:
     while box.server.calls().get("value", 0) < before + 4:
         assert thread.is_alive()
     yield
-    thread.join(10)
+    thread.join(DEADLINE_SECONDS)
     assert [type(error) for error in raised] == [Unavailable]
 
 
@@ -50,8 +51,8 @@ def test_a_connection_that_is_closed_takes_nothing_from_those_that_come_after_it
                 ours.sendall(b"x" * 100)
                 theirs.sendall(b"y" * 100)
         for ours, theirs in pairs:
-            ours.settimeout(1)
-            theirs.settimeout(1)
+            ours.settimeout(DEADLINE_SECONDS)
+            theirs.settimeout(DEADLINE_SECONDS)
             assert (theirs.recv(200), ours.recv(200)) == (b"x" * 100, b"y" * 100)
             ours.close()
             theirs.close()

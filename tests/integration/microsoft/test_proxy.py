@@ -13,6 +13,7 @@ import pytest
 from connectors.errors import Unavailable
 from tests.integration.microsoft.conftest import Box, connect
 from tests.support.graph_server.running import GraphServer
+from tests.support.waiting import DEADLINE_SECONDS
 
 
 @contextmanager
@@ -31,7 +32,7 @@ def tunnel(seen: list[str]) -> Iterator[str]:
                 back = threading.Thread(target=_copy, args=(far, self.connection), daemon=True)
                 back.start()
                 _copy(self.connection, far)
-                back.join(5)
+                back.join(DEADLINE_SECONDS)
 
     with ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
         server.daemon_threads = True

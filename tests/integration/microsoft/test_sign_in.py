@@ -16,6 +16,7 @@ from connectors.microsoft.settings import OutlookSecrets, OutlookSettings
 from connectors.microsoft.sign_in import OutlookSignIn
 from tests.contract.microsoft import KeepingContext
 from tests.support.graph_server.running import GraphServer
+from tests.support.waiting import DEADLINE_SECONDS
 
 LOOPBACK = "http://localhost:8400"
 
@@ -41,7 +42,7 @@ def visit(graph: GraphServer, address: str) -> dict[str, str]:
     """What a browser does: it is sent back to where we would listen."""
     trust = urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=graph.ca_file))
     try:
-        urllib.request.build_opener(trust, _Stay).open(address, timeout=10)
+        urllib.request.build_opener(trust, _Stay).open(address, timeout=DEADLINE_SECONDS)
     except urllib.error.HTTPError as sent:
         with sent:
             location = sent.headers["Location"]

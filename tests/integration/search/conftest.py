@@ -13,6 +13,7 @@ import requests
 from meilisearch.index import Index
 
 from tests.integration.search.search_process import KEY, SearchProcess, finished
+from tests.support.waiting import DEADLINE_SECONDS
 
 
 def _movie(number: int, title: str, genres: list[str], year: int, rating: float, plot: str, **more: Any) -> dict[str, Any]:
@@ -35,7 +36,12 @@ def server_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, 
     if given:
         key = os.environ.get("MEILI_TEST_KEY", "")
         features = {"containsFilter": True}
-        requests.patch(f"{given}/experimental-features", json=features, headers={"Authorization": f"Bearer {key}"}, timeout=10)
+        requests.patch(
+            f"{given}/experimental-features",
+            json=features,
+            headers={"Authorization": f"Bearer {key}"},
+            timeout=DEADLINE_SECONDS,
+        )
         yield given, key
         return
     server = SearchProcess(tmp_path_factory.mktemp("search"))

@@ -6,13 +6,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import meilisearch
 import requests
+
+from tests.support.waiting import DEADLINE_SECONDS, eventually
 
 KEY = "a-master-key-for-tests"
 PROGRAM = """
@@ -21,18 +21,6 @@ from pathlib import Path
 from archiver.search_server.server import serve
 serve(Path(sys.argv[1]), sys.argv[2] or None, port=0, ready=lambda url: print(url, flush=True))
 """
-DEADLINE_SECONDS = 60
-
-
-def wait_until(condition: Callable[[], Any], seconds: float = DEADLINE_SECONDS) -> Any:
-    """What the condition gives, as soon as it gives something."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        found = condition()
-        if found:
-            return found
-        time.sleep(0.005)
-    raise AssertionError(f"not reached within {seconds} s")
 
 
 class SearchProcess:
@@ -46,7 +34,7 @@ class SearchProcess:
         self.url = self.process.stdout.readline().strip()
         assert self.url, f"the server ended with {self.process.wait()}"
         self.client = meilisearch.Client(self.url, key)
-        wait_until(lambda: is_healthy(self.url))
+        eventually(lambda: is_healthy(self.url), pause=0.005)
 
     def kill(self) -> None:
         os.kill(self.process.pid, signal.SIGKILL)
@@ -71,8 +59,12 @@ def is_healthy(url: str) -> bool:
         return False
 
 
+def ended(client: meilisearch.Client, task_uid: int) -> Any:
+    return client.wait_for_task(task_uid, timeout_in_ms=int(DEADLINE_SECONDS * 1000), interval_in_ms=5)
+
+
 def finished(client: meilisearch.Client, task: Any, status: str = "succeeded") -> Any:
     """The task, once it has ended as it should."""
-    done = client.wait_for_task(task.task_uid, timeout_in_ms=DEADLINE_SECONDS * 1000, interval_in_ms=5)
+    done = ended(client, task.task_uid)
     assert done.status == status, done.error
     return done

@@ -17,6 +17,7 @@ from archiver.errors import UsageError
 from archiver.extract.extraction import TextPage
 from archiver.search.query.errors import QueryError
 from tests.integration.search.mail_world import MailWorld, Place, in_mbox, mail, make_world
+from tests.integration.search.search_process import finished
 
 ALICE, BOB = "alice@corp.com", "bob@example.org"
 
@@ -308,8 +309,7 @@ def test_what_is_not_searchable_is_counted_for_the_scope(world: MailWorld) -> No
 
 def test_a_missing_index_has_no_hits(engine: Engine, client: meilisearch.Client) -> None:
     world = make_world(engine, client)
-    task = world.index.delete()
-    client.wait_for_task(task.task_uid)
+    finished(client, world.index.delete())
     results = world.search.search("anything OR else", facets=["sender"])
     assert (results.total, results.hits, list(world.search.message_ids("x"))) == (0, (), [])
 

@@ -27,6 +27,7 @@ from connectors.base import Batch, RawMessage
 from tests.integration.search.mail_world import in_mbox, mail
 from tests.integration.search.search_process import finished
 from tests.integration.store.conftest import MAILBOX, SOURCE, World, set_up
+from tests.support.waiting import DEADLINE_SECONDS
 
 MAILS = [
     mail("Invoice 1", "The first total of the year", at=datetime(2024, 1, 1, tzinfo=UTC)),
@@ -84,7 +85,7 @@ class Archiver:
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         command = [str(Path(sys.executable).parent / "archiver"), *arguments]
-        return subprocess.run(command, env=self.environment, capture_output=True, timeout=100, text=True)
+        return subprocess.run(command, env=self.environment, capture_output=True, timeout=DEADLINE_SECONDS, text=True)
 
     def json(self, *arguments: str) -> Any:
         done = self.run(*arguments, "--json")

@@ -12,12 +12,13 @@ import requests
 from meilisearch.errors import MeilisearchApiError
 from meilisearch.index import Index
 
-from tests.integration.search.search_process import finished, is_healthy
+from tests.integration.search.search_process import ended, finished, is_healthy
+from tests.support.waiting import DEADLINE_SECONDS
 
 
 def call(client: meilisearch.Client, method: str, path: str, **more: Any) -> requests.Response:
     headers = {"Authorization": f"Bearer {client.config.api_key}", **more.pop("headers", {})}
-    return requests.request(method, f"{client.config.url}{path}", headers=headers, timeout=10, **more)
+    return requests.request(method, f"{client.config.url}{path}", headers=headers, timeout=DEADLINE_SECONDS, **more)
 
 
 def test_health_version_and_stats(client: meilisearch.Client, movies: Index) -> None:
@@ -175,10 +176,10 @@ def test_each_setting_is_read_written_and_reset(
     path = f"/indexes/{index.uid}/settings/{part}"
     assert call(client, "GET", path).json() == default
     task = call(client, "PUT", path, json=value).json()
-    assert client.wait_for_task(task["taskUid"], interval_in_ms=5).status == "succeeded"
+    assert ended(client, task["taskUid"]).status == "succeeded"
     assert call(client, "GET", path).json() == value
     task = call(client, "DELETE", path).json()
-    client.wait_for_task(task["taskUid"], interval_in_ms=5)
+    ended(client, task["taskUid"])
     assert call(client, "GET", path).json() == default
     assert index.search("x")["estimatedTotalHits"] == 1
 

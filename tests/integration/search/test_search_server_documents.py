@@ -14,7 +14,8 @@ import zstandard
 from meilisearch.errors import MeilisearchApiError
 from meilisearch.index import Index
 
-from tests.integration.search.search_process import finished
+from tests.integration.search.search_process import ended, finished
+from tests.support.waiting import DEADLINE_SECONDS
 
 
 def ids(index: Index, **parameters: Any) -> list[Any]:
@@ -129,9 +130,11 @@ def test_packed_bodies(
         "Content-Type": "application/json",
         "Content-Encoding": encoding,
     }
-    answer = requests.post(f"{client.config.url}/indexes/{index.uid}/documents", data=body, headers=headers, timeout=10)
+    answer = requests.post(
+        f"{client.config.url}/indexes/{index.uid}/documents", data=body, headers=headers, timeout=DEADLINE_SECONDS
+    )
     assert answer.status_code == 202
-    client.wait_for_task(answer.json()["taskUid"], interval_in_ms=5)
+    ended(client, answer.json()["taskUid"])
     assert index.get_stats().number_of_documents == 50
 
 

@@ -21,7 +21,8 @@ from meilisearch.errors import MeilisearchApiError, MeilisearchError
 
 from archiver.errors import InUse
 from archiver.search_server.server import serve
-from tests.integration.search.search_process import DEADLINE_SECONDS, KEY, PROGRAM, SearchProcess, finished, wait_until
+from tests.integration.search.search_process import KEY, PROGRAM, SearchProcess, ended, finished
+from tests.support.waiting import DEADLINE_SECONDS, eventually
 
 SETTINGS = {"filterableAttributes": ["round", "text"], "sortableAttributes": ["round"]}
 
@@ -72,7 +73,7 @@ def test_it_stops_cleanly_and_goes_on_where_it_was(start: Callable[..., SearchPr
         assert sorted(stored(again.client)) == list(range(1, 30))
         assert again.client.index("mail").search("later", {"filter": "round = 2"})["estimatedTotalHits"] == 28
         again.client.index("mail").update_documents([{"id": 1, "more": True}])
-        wait_until(lambda: all_done(again.client))
+        eventually(lambda: all_done(again.client))
         assert stored(again.client)[1] == {"id": 1, "text": "first", "round": 1, "more": True}
     finally:
         assert again.stop() == 0
@@ -104,7 +105,7 @@ class Sender:
         self.in_flight = set()
         self.expected.update({document["id"]: document for document in change})
         if self.chance.random() < 0.2:
-            wait_until(lambda: client.get_task(task.task_uid).status == "succeeded")
+            eventually(lambda: client.get_task(task.task_uid).status == "succeeded")
             self.succeeded.add(task.task_uid)
 
     def _remove(self, client: meilisearch.Client) -> None:
@@ -138,7 +139,7 @@ def test_kill_at_any_moment_loses_nothing_that_was_accepted(start: Callable[...,
         killer.join()
         server = start()
         client = server.client
-        wait_until(partial(all_done, client))
+        eventually(partial(all_done, client))
         sender.check(client)
     assert len(sender.expected) > 100
     assert sender.succeeded
@@ -215,7 +216,9 @@ def test_a_damaged_index_is_set_aside_and_reported(start: Callable[..., SearchPr
         assert server.client.index("mail").get_stats().number_of_documents == 0
         assert server.client.index("mail").get_filterable_attributes() == ["round", "text"]
         assert server.client.index("other").get_stats().number_of_documents == 1
-        reports = requests.get(f"{server.url}/stats", headers={"Authorization": f"Bearer {KEY}"}, timeout=5).json()["damaged"]
+        reports = requests.get(
+            f"{server.url}/stats", headers={"Authorization": f"Bearer {KEY}"}, timeout=DEADLINE_SECONDS
+        ).json()["damaged"]
         assert reports[0]["indexUid"] == "mail"
         finished(server.client, server.client.index("mail").add_documents([{"id": 2, "text": "again", "round": 1}]))
         assert server.client.index("mail").search("again", {"filter": "round = 1"})["estimatedTotalHits"] == 1
@@ -234,7 +237,9 @@ def test_an_index_that_is_removed_while_it_runs_begins_anew(server: SearchProces
     finished(server.client, index.add_documents([{"id": 2, "text": "again", "round": 2}]))
     assert sorted(stored(server.client)) == [2]
     assert index.search("again", {"filter": "round = 2"})["estimatedTotalHits"] == 1
-    reports = requests.get(f"{server.url}/stats", headers={"Authorization": f"Bearer {KEY}"}, timeout=5).json()["damaged"]
+    reports = requests.get(f"{server.url}/stats", headers={"Authorization": f"Bearer {KEY}"}, timeout=DEADLINE_SECONDS).json()[
+        "damaged"
+    ]
     assert [report["indexUid"] for report in reports] == ["mail"]
 
 
@@ -244,7 +249,7 @@ def _add_until_refused(client: meilisearch.Client, number: int, text: str) -> li
         task = client.index("mail").add_documents([{"id": number, "text": text}])
     except MeilisearchApiError as error:
         return [str(error.code)]
-    done = client.wait_for_task(task.task_uid, timeout_in_ms=60_000, interval_in_ms=5)
+    done = ended(client, task.task_uid)
     return [done.error["code"]] if done.status == "failed" else []
 
 
@@ -260,7 +265,7 @@ def test_a_full_disk_is_an_error_of_the_task(tmp_path: Path) -> None:
     try:
         assert process.stdout is not None
         client = meilisearch.Client(process.stdout.readline().strip(), KEY)
-        wait_until(client.is_healthy)
+        eventually(client.is_healthy)
         chance = random.Random(1)
         codes: list[str] = []
         while not codes:
@@ -282,11 +287,11 @@ def test_bodies_have_a_limit(server: SearchProcess) -> None:
     request = requests.Request("POST", f"{server.url}/indexes/x/documents", data=b"[]").prepare()
     request.headers.update(headers)
     with requests.Session() as session:
-        answer = session.send(request, timeout=10)
+        answer = session.send(request, timeout=DEADLINE_SECONDS)
     assert (answer.status_code, answer.json()["code"]) == (413, "payload_too_large")
     bomb = gzip.compress(bytes(150 * 2**20), 1)
     headers = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json", "Content-Encoding": "gzip"}
-    answer = requests.post(f"{server.url}/indexes/x/documents", data=bomb, headers=headers, timeout=30)
+    answer = requests.post(f"{server.url}/indexes/x/documents", data=bomb, headers=headers, timeout=DEADLINE_SECONDS)
     assert (answer.status_code, answer.json()["code"]) == (413, "payload_too_large")
 
 

@@ -6,10 +6,13 @@ import unicodedata
 from collections.abc import Callable
 from typing import Any
 
+import meilisearch
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from meilisearch.index import Index
+
+from tests.integration.search.search_process import finished
 
 NAMES = ["num", "text", "list", "deep.inner", "odd", "rare"]
 TEXTS = ["alpha", "Beta", "alpha beta", "ÄPFEL", "5", "-3.5", "x'y", 'say "hi"', "a/b", "2024-01-01", "", "zeta]", "東京"]
@@ -35,11 +38,10 @@ def documents() -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def index(make_index: Callable[..., Index]) -> Index:
+def index(client: meilisearch.Client, make_index: Callable[..., Index]) -> Index:
     # two commits, so that the columns of different segments have different types
     made = make_index(DOCUMENTS[:5], {"filterableAttributes": NAMES})
-    task = made.add_documents(DOCUMENTS[5:])
-    made.wait_for_task(task.task_uid, interval_in_ms=5)
+    finished(client, made.add_documents(DOCUMENTS[5:]))
     return made
 
 

@@ -12,6 +12,7 @@ from meilisearch.errors import MeilisearchApiError
 from meilisearch.index import Index
 
 from tests.integration.search.search_process import finished
+from tests.support.waiting import DEADLINE_SECONDS
 
 
 def other(client: meilisearch.Client, key: str) -> meilisearch.Client:
@@ -19,8 +20,8 @@ def other(client: meilisearch.Client, key: str) -> meilisearch.Client:
 
 
 def test_without_a_key_only_health(client: meilisearch.Client) -> None:
-    assert requests.get(f"{client.config.url}/health", timeout=5).status_code == 200
-    answer = requests.get(f"{client.config.url}/indexes", timeout=5)
+    assert requests.get(f"{client.config.url}/health", timeout=DEADLINE_SECONDS).status_code == 200
+    answer = requests.get(f"{client.config.url}/indexes", timeout=DEADLINE_SECONDS)
     assert (answer.status_code, answer.json()["code"], answer.json()["type"]) == (401, "missing_authorization_header", "auth")
     with pytest.raises(MeilisearchApiError) as caught:
         other(client, "wrong").get_indexes()

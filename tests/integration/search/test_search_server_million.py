@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import requests
 
-from tests.integration.search.search_process import KEY, SearchProcess, finished, wait_until
+from tests.integration.search.search_process import KEY, SearchProcess, finished
+from tests.support.waiting import eventually
 
 COUNT = 1_000_000
 STEP = 20_000
@@ -38,7 +39,7 @@ def test_a_million_documents(tmp_path: Path) -> None:
             ]
             answer = requests.post(f"{server.url}/indexes/many/documents", data=json.dumps(rows), headers=headers, timeout=600)
             last = answer.json()["taskUid"]
-        wait_until(lambda: client.get_task(last).status == "succeeded", 3000)
+        eventually(lambda: client.get_task(last).status == "succeeded", 3000)
         assert index.get_stats().number_of_documents == COUNT
         found = index.search("common w7 ", {"matchingStrategy": "all", "facets": ["shade"], "filter": "size >= 0"})
         assert found["estimatedTotalHits"] == COUNT // 1000

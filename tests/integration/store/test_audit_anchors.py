@@ -24,6 +24,7 @@ from archiver.secrets import Keyring
 from connectors.base import Batch, RawMessage
 from tests.integration.store.conftest import World
 from tests.support.store_world import mail
+from tests.support.waiting import DEADLINE_SECONDS
 from workers.anchoring import Anchoring
 
 WHO = dataclasses.replace(LOCAL_OPERATOR, name="alice@example.org")
@@ -172,10 +173,10 @@ def test_a_worker_anchors_when_it_starts_and_when_it_stops(anchors: Anchors) -> 
     stopping = threading.Event()
     thread = Anchoring(anchors, stopping).start()
     stopping.set()
-    thread.join(30)
+    thread.join(DEADLINE_SECONDS)
     assert not thread.is_alive()
     assert prove(anchors).anchored_entries == 2
     write(anchors.engine, 1)
     thread = Anchoring(anchors, stopping).start()
-    thread.join(30)
+    thread.join(DEADLINE_SECONDS)
     assert prove(anchors).anchored_entries == 3

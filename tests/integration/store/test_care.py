@@ -44,6 +44,7 @@ from archiver.sync.ingest.store_batch import Ingest
 from connectors.base import Batch, ChangeKind, CopyChange, RawMessage
 from tests.integration.store.conftest import MAILBOX, SECOND, SOURCE, World
 from tests.support.store_world import Failing, mail
+from tests.support.waiting import DEADLINE_SECONDS, eventually
 
 ATTACHMENT = random.Random(7).randbytes(60_000)
 NOW = timedelta(0)
@@ -172,10 +173,7 @@ def test_a_verification_that_loses_a_process_has_verified_only_what_was_read(
         children = multiprocessing.active_children()
         if children:
             children[0].kill()
-        deadline = time.monotonic() + 20
-        while any(child.is_alive() for child in children):
-            assert time.monotonic() < deadline, "the others go on"
-            time.sleep(0.01)
+        eventually(lambda: not any(child.is_alive() for child in children), what="the end of the others", pause=0.01)
 
     with pytest.raises(StoreUnavailable, match=r"a process that read the packs was killed: run the command again"):
         verify(world.engine, world.archive, full=True, progress=kill_one, processes=2)
@@ -465,7 +463,7 @@ def test_a_message_that_others_add_and_delete_meanwhile_is_no_copy_of_nothing(wo
         until_it_waits_for(world, 2)
         assert delete_message(world.engine, world.archive, id_of(1), "personal").messages == 1
         gate.exec_driver_sql("SELECT pg_advisory_unlock(2)")
-        thread.join(30)
+        thread.join(DEADLINE_SECONDS)
     assert [str(item) for item in outcome] == [
         "another process stored and deleted a message of this batch in the meantime: try again"
     ]
@@ -478,10 +476,7 @@ def test_a_message_that_others_add_and_delete_meanwhile_is_no_copy_of_nothing(wo
 
 def until_it_waits_for(world: World, lock: int) -> None:
     waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = :lock AND NOT granted"
-    deadline = time.monotonic() + 30
-    while not world.value(waiting, lock=lock):
-        assert time.monotonic() < deadline, f"nobody waits for lock {lock}"
-        time.sleep(0.01)
+    eventually(lambda: world.value(waiting, lock=lock), what=f"somebody who waits for lock {lock}", pause=0.01)
 
 
 def test_a_copy_without_its_message_is_found(world: World) -> None:
@@ -621,12 +616,12 @@ def test_compaction_while_others_write_and_read(world: World) -> None:
         guarded(lambda: void(read_all(world))),
     ]
     merged = 0
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + DEADLINE_SECONDS
     while merged <= 4 and time.monotonic() < deadline and not errors:
         merged += compact(world.engine, world.archive, world.folder / "scratch", keep_retired=NOW, rest_seconds=0).packs_before
     stop.set()
     for thread in threads:
-        thread.join(60)
+        thread.join(DEADLINE_SECONDS)
     assert errors == []
     assert merged > 4
     assert read_all(world) > 60

@@ -1,7 +1,6 @@
 """Deletions hold, whatever happens to the message at its source, to the clock, or to the transaction."""
 
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -21,6 +20,7 @@ from connectors.base import Batch, ChangeKind, CopyChange, RawMessage
 from tests.integration.store.conftest import MAILBOX, SECOND, World
 from tests.integration.store.test_care import id_of, messages_of, read_all
 from tests.support.store_world import Failing, mail
+from tests.support.waiting import DEADLINE_SECONDS, eventually
 
 MakeWorld = Callable[..., World]
 
@@ -192,8 +192,8 @@ def test_a_deletion_and_a_batch_about_the_same_message_wait_for_each_other_in_on
         removing = run(lambda: delete_message(deleting, world.archive, id_of(1), "asked for"))
         until_waiting(world, "archiver-deleting")
         gate.exec_driver_sql("SELECT pg_advisory_unlock(1)")
-        storing.join(30)
-        removing.join(30)
+        storing.join(DEADLINE_SECONDS)
+        removing.join(DEADLINE_SECONDS)
     assert errors == []
     assert world.value("SELECT count(*) FROM message_copies WHERE provider_key = 'k1' AND deleted_at IS NOT NULL") == 1
     assert read_all(world) == 2
@@ -202,10 +202,7 @@ def test_a_deletion_and_a_batch_about_the_same_message_wait_for_each_other_in_on
 
 
 def until_waiting(world: World, name: str) -> None:
-    deadline = time.monotonic() + 30
-    while not world.value(_IS_WAITING, name=name):
-        assert time.monotonic() < deadline, f"{name} does not wait"
-        time.sleep(0.01)
+    eventually(lambda: world.value(_IS_WAITING, name=name), what=f"{name} waiting", pause=0.01)
 
 
 # whatever the clock says

@@ -22,6 +22,7 @@ from connectors.base import Batch, ChangeKind, CopyChange, FailedMessage, Folder
 from tests.integration.store.conftest import MAILBOX, SECOND, SOURCE, World
 from tests.support.failing_commit import failing_commit
 from tests.support.store_world import Failing, mail
+from tests.support.waiting import DEADLINE_SECONDS
 
 
 def batch_of(*messages: bytes, start: int = 0, **fields: object) -> Batch:
@@ -277,7 +278,7 @@ def test_many_threads_store_the_same_mail_without_a_deadlock(world: World) -> No
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(DEADLINE_SECONDS)
     assert errors == []
     assert world.value("SELECT count(*) FROM messages") == 60
     assert world.value("SELECT count(*) FROM message_copies") == 360

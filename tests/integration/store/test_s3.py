@@ -5,7 +5,6 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -28,34 +27,27 @@ from archiver.store.s3 import Bucket, S3Packs
 from archiver.sync.ingest.store_batch import Ingest
 from connectors.base import Batch, RawMessage
 from tests.integration.store.conftest import SECOND, World
+from tests.support.ports import free_port
 from tests.support.store_world import mail
 from tests.support.tcp_proxy import proxy
+from tests.support.waiting import DEADLINE_SECONDS, eventually
 
 ACCESS, SECRET = "AKIAARCHIVE00001", "secretsecretsecret1234"
 
 
-def _free_port() -> int:
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        port: int = server.getsockname()[1]
-        return port
-
-
 def _wait(port: int, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
+    def listens() -> bool:
         assert process.poll() is None, "the server ended"
         with socket.socket() as client:
             client.settimeout(1)
-            if client.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.05)
-    raise AssertionError("the server did not start")
+            return client.connect_ex(("127.0.0.1", port)) == 0
+
+    eventually(listens, what="a server")
 
 
 @pytest.fixture(scope="module", params=["moto", "rclone"])
 def bucket(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bucket]:
-    port, folder = _free_port(), tmp_path_factory.mktemp("bucket")
+    port, folder = free_port(), tmp_path_factory.mktemp("bucket")
     programs = Path(sys.executable).parent
     if request.param == "moto":
         command = [str(programs / "moto_server"), "-H", "127.0.0.1", "-p", str(port)]
@@ -76,7 +68,7 @@ def bucket(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         yield made
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(DEADLINE_SECONDS)
 
 
 def _client(bucket: Bucket) -> object:
@@ -134,7 +126,7 @@ def test_each_batch_is_one_object_and_everything_comes_back(
 
 
 def test_a_bucket_that_does_not_answer_fails_the_batch_as_a_whole(world: World, tmp_path: Path) -> None:
-    nobody = Bucket("mail", "us-east-1", ACCESS, SecretStr(SECRET), f"http://127.0.0.1:{_free_port()}", force_path_style=True)
+    nobody = Bucket("mail", "us-east-1", ACCESS, SecretStr(SECRET), f"http://127.0.0.1:{free_port()}", force_path_style=True)
     keys, trainer = PackKeys(world.keyring), Trainer()
     backend = S3Packs(nobody, keys, trainer, tmp_path / "scratch", BlockCache(tmp_path / "cache", 1 << 20), retry_seconds=1)
     ingest = Ingest(world.engine, Archive(backend, keys, trainer, DatabasePlaces(world.engine)))

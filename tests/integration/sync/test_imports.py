@@ -27,6 +27,7 @@ from archiver.sync import scheduler
 from archiver.sync.failures import settle_failed
 from tests.integration.sync.import_world import ANN, ImportWorld
 from tests.support import mailfiles
+from tests.support.waiting import DEADLINE_SECONDS
 
 
 @pytest.fixture
@@ -162,13 +163,13 @@ def test_imports_that_begin_while_others_end_are_all_read(world: ImportWorld) ->
     with ThreadPoolExecutor(5) as pool:
         working = [pool.submit(work, number) for number in range(2)]
         for done in [pool.submit(begin, who) for who in range(3)]:
-            done.result(timeout=120)
-        deadline = time.monotonic() + 120
+            done.result(timeout=DEADLINE_SECONDS)
+        deadline = time.monotonic() + DEADLINE_SECONDS
         while any(world.load(item).outcome is None for item in begun) and time.monotonic() < deadline:
             stop.wait(0.05)
         stop.set()
         for worker in working:
-            worker.result(timeout=60)
+            worker.result(timeout=DEADLINE_SECONDS)
     assert {world.load(item).outcome for item in begun} == {"success"}
     assert world.copies == 3 * each * 2
     upload_imports.tidy(world.engine, world.settings)

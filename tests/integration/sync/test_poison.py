@@ -22,6 +22,7 @@ from archiver.sync.ledger import LedgerListing
 from archiver.sync.relay import Relay
 from archiver.sync.sessions import ListedMailbox
 from tests.integration.sync.test_sessions import add_source, announced, begin, publish, rows
+from tests.support.waiting import DEADLINE_SECONDS
 from workers.runtime import WorkerProcess
 
 NASTY = "a\0b\ud800c"
@@ -93,7 +94,7 @@ async def _give_up(url: str, names: list[str]) -> None:
                 await queues.add(QueueName.INGESTION, Ping(name), name)
             for name in names:
                 with pytest.raises(NotReady):
-                    await wait_for_job(url, QueueName.INGESTION, name, 30)
+                    await wait_for_job(url, QueueName.INGESTION, name, DEADLINE_SECONDS)
     finally:
         running.cancel()
         await asyncio.wait([running])

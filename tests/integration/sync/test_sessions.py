@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from uuid import UUID
 
@@ -20,6 +19,7 @@ from archiver.sources import service as sources
 from archiver.sync import cycle, outbox, scheduler, sessions
 from archiver.sync.failures import settle_failed
 from archiver.sync.sessions import ListedMailbox, Slice, SyncSession
+from tests.support.waiting import DEADLINE_SECONDS, eventually
 
 
 def add_source(engine: Engine, name: str = "s", **columns: object) -> UUID:
@@ -325,13 +325,11 @@ def test_a_source_is_paused_while_its_mailboxes_end(engine: Engine) -> None:
         _until_somebody_waits_for_a_lock(engine)
         assert sessions.end_mailbox(ending, held, source_id)
         ending.commit()
-        pausing.result(timeout=30)
+        pausing.result(timeout=DEADLINE_SECONDS)
     assert rows(engine, "SELECT status FROM ingestion_sources") == [("paused",)]
     assert rows(engine, "SELECT outcome, completed_mailboxes FROM sync_runs") == [("cancelled", 1)]
 
 
 def _until_somebody_waits_for_a_lock(engine: Engine) -> None:
-    deadline = time.monotonic() + 30
     waiting = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
-    while not rows(engine, waiting):
-        assert time.monotonic() < deadline
+    eventually(lambda: rows(engine, waiting), what="somebody who waits for a lock", pause=0.01)

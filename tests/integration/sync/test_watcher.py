@@ -18,6 +18,7 @@ from archiver.secrets import create_missing_keys, credentials_keyring
 from archiver.store.open import open_archive
 from archiver.sync.ingest.store_batch import Ingest
 from archiver.sync.mailbox_leases import MailboxLeases
+from tests.support.waiting import DEADLINE_SECONDS
 from workers.context import WorkerContext
 from workers.watcher import PushWatcher
 
@@ -50,7 +51,7 @@ def processes(engine: Engine, database_url: str, tmp_path: Path) -> Iterator[tup
         process.die()
     for thread in threading.enumerate():
         if thread.name.startswith("watch "):
-            thread.join(30)
+            thread.join(DEADLINE_SECONDS)
     archive.close()
 
 

@@ -7,7 +7,6 @@ import socket
 import ssl
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +16,8 @@ from typing import Any
 import trustme
 
 from tests.support.graph_server.entra import CLIENT_ID, CLIENT_SECRET, TENANT
+from tests.support.ports import free_port
+from tests.support.waiting import DEADLINE_SECONDS, eventually
 
 _ROOT = Path(__file__).parents[3]
 
@@ -45,7 +46,7 @@ class GraphServer:
 
     def control(self, **order: Any) -> Any:
         data = json.dumps(order).encode() if order else None
-        with urllib.request.urlopen(f"{self.url}/_control", data, timeout=30, context=self._trust) as answer:
+        with urllib.request.urlopen(f"{self.url}/_control", data, timeout=DEADLINE_SECONDS, context=self._trust) as answer:
             return json.loads(answer.read())
 
     def do(self, mailbox: str, method: str, *args: Any, **more: Any) -> Any:
@@ -58,12 +59,6 @@ class GraphServer:
         return dict(self.seen()["calls"])
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @contextmanager
 def graph_server(folder: Path, **plan: Any) -> Iterator[GraphServer]:
     folder.mkdir(parents=True, exist_ok=True)
@@ -73,7 +68,7 @@ def graph_server(folder: Path, **plan: Any) -> Iterator[GraphServer]:
     own.private_key_and_cert_chain_pem.write_to_path(folder / "server.pem")
     app.private_key_and_cert_chain_pem.write_to_path(folder / "app.pem")
     certificate = app.cert_chain_pems[0].bytes().decode()
-    port, paths = _free_port(), {"ssl_certificate": str(folder / "server.pem"), "ssl_key": str(folder / "server.pem")}
+    port, paths = free_port(), {"ssl_certificate": str(folder / "server.pem"), "ssl_key": str(folder / "server.pem")}
     plan_path = folder / "plan.json"
     plan_path.write_text(json.dumps({"port": port, "certificate": certificate, **paths, **plan}))
     command = [sys.executable, "-m", "tests.support.graph_server.server", str(plan_path)]
@@ -88,12 +83,12 @@ def graph_server(folder: Path, **plan: Any) -> Iterator[GraphServer]:
 
 
 def _wait_for(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + 60
-    while True:
+    def listens() -> bool:
         assert process.poll() is None, log.read_text()
         try:
             socket.create_connection(("127.0.0.1", port), 1).close()
-            return
         except OSError:
-            assert time.monotonic() < deadline, "the server does not start"
-            time.sleep(0.05)
+            return False
+        return True
+
+    eventually(listens, what="a server")

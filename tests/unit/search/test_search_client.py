@@ -11,6 +11,7 @@ from archiver.errors import NotReady
 from archiver.search.client import make_client
 from archiver.search.index import SearchServer, SearchUnavailable
 from archiver.search.searcher import IndexSearcher
+from tests.support.waiting import DEADLINE_SECONDS
 
 
 @pytest.fixture
@@ -32,7 +33,7 @@ def broken_off() -> Iterator[str]:
         thread.start()
         yield f"http://127.0.0.1:{listening.getsockname()[1]}"
         listening.shutdown(socket.SHUT_RDWR)
-        thread.join(10)
+        thread.join(DEADLINE_SECONDS)
 
 
 def test_an_answer_that_breaks_off_is_no_answer(broken_off: str) -> None:

@@ -13,6 +13,7 @@ from archiver.config import load_settings
 from archiver.maintenance.keys import rotate_storage_key
 from archiver.secrets import STORAGE_KEY_FILE, Keyring, SecretFolder, storage_keyring
 from archiver.store.keys import Mac
+from tests.support.waiting import DEADLINE_SECONDS
 
 
 @given(st.binary(max_size=64), st.binary(max_size=200))
@@ -39,6 +40,6 @@ def test_keys_that_are_rotated_at_the_same_time_are_all_kept(tmp_path: Path) -> 
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(DEADLINE_SECONDS)
     assert set(storage_keyring(settings).keys) == {first.active, *made}
     assert len(made) == 8
