@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 JOBS   ?= 2
+# Whole files, in their order: those that take minutes (acceptance, browser) first, thousands of quick unit tests last.
+SPREAD := --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .PHONY: help up demo test quick check chaos bench fuzz clean format
@@ -32,11 +34,11 @@ check: $(VENV)/.dev  ## check formatting, lint, types and import rules
 
 test: check  ## run check, then all tests against real servers
 	@scripts/test-packages
-	$(BIN)/pytest -n $(JOBS) --dist loadfile -m "not chaos and not alone" $(ARGS)
+	$(BIN)/pytest -n $(JOBS) $(SPREAD) -m "not chaos and not alone" $(ARGS)
 	$(BIN)/pytest -m alone $(ARGS)
 
 quick: $(VENV)/.dev  ## unit and contract tests only: no servers, about a minute
-	$(BIN)/pytest -n $(JOBS) --dist loadfile -m "not chaos and not alone and not slow" tests/unit tests/contract $(ARGS)
+	$(BIN)/pytest -n $(JOBS) $(SPREAD) -m "not chaos and not alone and not slow" tests/unit tests/contract $(ARGS)
 
 chaos: $(VENV)/.dev  ## run the long tests, which kill processes hundreds of times (an hour)
 	$(BIN)/pytest -m chaos $(ARGS)

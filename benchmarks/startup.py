@@ -10,6 +10,7 @@ import subprocess
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -42,7 +43,10 @@ class Up:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
         self._command = ["make", "up"]
-        self._options = {"cwd": folder, "env": {**os.environ, "ARCHIVER_DATA": str(data), "ARCHIVER_PORT": str(port)}}
+        self._options: dict[str, Any] = {
+            "cwd": folder,
+            "env": {**os.environ, "ARCHIVER_DATA": str(data), "ARCHIVER_PORT": str(port)},
+        }
         self.seconds = 0.0
 
     def __enter__(self) -> Up:

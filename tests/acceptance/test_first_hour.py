@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.acceptance.conftest import Archiver, free_port
+from tests.acceptance.conftest import Archiver
 from tests.browser.conftest import chromium
 from tests.support.mailfiles import mbox, message
+from tests.support.ports import free_port
 from tests.support.waiting import DEADLINE_SECONDS, eventually
 
 PASSWORD = "correct horse battery"

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import base64
 from email.message import EmailMessage
+from typing import Any
 
 OWNER = "ann@lanternworks.example"
 PIXEL = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==")
@@ -125,7 +126,7 @@ def with_files() -> EmailMessage:
 def in_variants() -> list[EmailMessage]:
     """A letter and its answer, which are handed in with other line ends once more. From elsewhere, and not among the newest:
     bars, and totals of other pages, count each variant."""
-    answer = {"In_Reply_To": "<150@partner.example>"}
+    answer: dict[str, Any] = {"In_Reply_To": "<150@partner.example>"}
     return [
         mail(150, "The okapi has arrived", text="It is shy.", sender="Bo Berg <bo@zoo.example>"),
         mail(151, "Re: The okapi has arrived", text="Give it an acacia.", sender="Cleo Cruz <cleo@zoo.example>", **answer),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from playwright.sync_api import Browser, Page, Request, expect
+from playwright.sync_api import Browser, Dialog, Page, Request, expect
 
 from tests.browser.conftest import Site, open_context
 from tests.browser.listener import Listener
@@ -28,7 +28,12 @@ def test_nothing_runs_and_nothing_is_asked_for(page: Page, site: Site, away: Lis
     asked = requests_of(page)
     before = len(away.asked)
     dialogs: list[str] = []
-    page.on("dialog", lambda dialog: (dialogs.append(dialog.message), dialog.dismiss())[1])
+
+    def dismiss(dialog: Dialog) -> None:
+        dialogs.append(dialog.message)
+        dialog.dismiss()
+
+    page.on("dialog", dismiss)
     address = f"/messages/{site.ids[f'Hostile {kind}']}"
     page.goto(address)
     frame = page.frame_locator("iframe.mail-html")

@@ -103,7 +103,7 @@ def test_every_page_at_every_width_in_both_themes(page: Page, site: Site, name: 
     for width, height in _SIZES:
         page.set_viewport_size({"width": width, "height": height})
         for scheme in ("light", "dark"):
-            page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+            page.emulate_media(color_scheme=scheme)
             page.screenshot(path=ARTEFACTS / f"{name}-{width}-{scheme}.png")
             assert page.evaluate(_CONTRAST) == [], f"{width} {scheme}"
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), width
@@ -127,7 +127,7 @@ def test_the_open_message_beside_the_list(page: Page) -> None:
     for width, height in _SIZES[1:]:
         page.set_viewport_size({"width": width, "height": height})
         for scheme in ("light", "dark"):
-            page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+            page.emulate_media(color_scheme=scheme)
             page.screenshot(path=ARTEFACTS / f"reading-{width}-{scheme}.png")
             assert page.evaluate(_CONTRAST) == [], f"{width} {scheme}"
         assert page.evaluate(_STICKS_OUT) == [], width

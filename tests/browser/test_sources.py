@@ -156,7 +156,7 @@ def test_a_broken_connection_goes_on_where_it_broke(page: Page, site: Site, tmp_
     (tmp_path / "large.eml").write_bytes(content)
     tries = []
 
-    def break_the_second(route):  # type: ignore[no-untyped-def]
+    def break_the_second(route: Route) -> None:
         tries.append(route.request.headers["upload-offset"])
         route.abort() if len(tries) == 2 else route.continue_()
 

@@ -6,6 +6,7 @@ import json
 import threading
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -162,7 +163,8 @@ def test_state_of_another_time_is_no_trouble(subject: Subject) -> None:
     """What a connector can't read, it begins anew, or says that it is lost."""
     box, _ = _widest(subject)
     whole = fetch_all(subject.open(), box)
-    for rubbish in (None, 7, "x", [], {}, {"position": "far"}):
+    everything: list[Any] = [None, 7, "x", [], {}, {"position": "far"}]
+    for rubbish in everything:
         try:
             again = fetch_all(subject.open(), box, dict.fromkeys(whole.state, rubbish))
         except ConnectorError:

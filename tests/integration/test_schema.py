@@ -33,7 +33,7 @@ from tests.support.waiting import DEADLINE_SECONDS, eventually
 
 def dump(postgres: EmbeddedPostgres, url: str) -> list[str]:
     """The schema as pg_dump writes it, without Alembic's own table, the random key of \\restrict and the order of columns."""
-    command = [postgres.programs / "pg_dump", "--schema-only", "--no-owner", "--exclude-table=alembic_version", url]
+    command = [str(postgres.programs / "pg_dump"), "--schema-only", "--no-owner", "--exclude-table=alembic_version", url]
     output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     lines = (line.rstrip(",") for line in output.splitlines() if line and not line.startswith(("--", "\\")))
     return sorted(lines)

@@ -14,6 +14,7 @@ import tempfile
 import time
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import hypothesis.core
@@ -229,7 +230,7 @@ class ArchiveMachine(RuleBasedStateMachine):
         restored = Subject(self.databases, place)
         restored.keyring = self.backup_keyring
         source, keys = Backup.open(self.folder / "backup"), PackKeys(restored.keyring)
-        restore_packs(source, restored.archive.backend)
+        restore_packs(source, restored.archive)
         assert source.reason_to_rebuild(keys) is None
         restored.stop()
         load_dump(source.dump, self.databases.url(restored.database), keys)
@@ -394,16 +395,16 @@ def _run(server: EmbeddedPostgres, seconds: float, steps: int) -> None:
     _server = server
     seed = int(os.environ.get("ARCHIVER_MODEL_SEED", random.randrange(1 << 32)))
     deadline = time.monotonic() + float(os.environ.get("ARCHIVER_MODEL_SECONDS", seconds))
-    before = hypothesis.core.global_force_seed
+    before: Any = hypothesis.core.global_force_seed
     rounds = 0
     try:
         while rounds == 0 or time.monotonic() < deadline:
             print(f"\nmodel test: ARCHIVER_MODEL_SEED={seed + rounds}", flush=True)
-            hypothesis.core.global_force_seed = seed + rounds
+            vars(hypothesis.core)["global_force_seed"] = seed + rounds
             run_state_machine_as_test(ArchiveMachine, settings=_settings(steps))
             rounds += 1
     finally:
-        hypothesis.core.global_force_seed = before
+        vars(hypothesis.core)["global_force_seed"] = before
 
 
 def _settings(steps: int) -> settings:

@@ -86,7 +86,7 @@ def emulated_gmail(folder: Path, messages: list[bytes]) -> Iterator[Emulate]:
     command = [installed / "node_modules/.bin/node", installed / "node_modules/emulate/dist/index.js", "start"]
     options = ["--service", "google", "--port", str(port), "--seed", str(folder / "seed.json")]
     with (folder / "emulate.log").open("wb") as log:
-        process = subprocess.Popen([*command, *options], stdout=log, stderr=log)
+        process = subprocess.Popen([*map(str, command), *options], stdout=log, stderr=log)
     try:
         made = Emulate(f"http://127.0.0.1:{port}")
         _wait(made, process, folder / "emulate.log")

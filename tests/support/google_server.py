@@ -175,7 +175,7 @@ class Google:
         return 200, {"access_token": token, "expires_in": 3599, "token_type": "Bearer"}
 
     def time(self) -> float:
-        return time.time() + self.world.get("skew", 0)
+        return time.time() + float(self.world.get("skew", 0))
 
     # --- the APIs
 

@@ -69,7 +69,7 @@ def docx(prefix: str = "w") -> bytes:
         <w:sdt><w:sdtContent>{_run("wordcontrol")}</w:sdtContent></w:sdt>
         <w:p><w:r><w:drawing><docPr xmlns="" descr="wordpicture"/></w:drawing></w:r></w:p>
         </w:body></w:document>"""
-    parts = {
+    parts: dict[str, str | bytes] = {
         "word/document.xml": document,
         **{
             f"word/{name}.xml": f'<w:x xmlns:w="{W}">{_run(word)}</w:x>'

@@ -9,10 +9,12 @@ import socket
 import struct
 import threading
 from collections.abc import Iterator
+from typing import Any
 from urllib.parse import urlsplit
 
 import psycopg
 from psycopg import pq
+from psycopg.pq.abc import PGconn
 
 _PLAIN = (80877103, 80877104)
 """Requests for TLS and GSSAPI, which are refused."""
@@ -66,13 +68,13 @@ class TransactionPooler:
         client.sendall(_message(b"R", struct.pack("!i", 0)) + told + key + _message(b"Z", b"I"))
         return True
 
-    def take(self) -> pq.PGconn:
+    def take(self) -> PGconn:
         """The one that was used last, as PgBouncer does."""
         with self._changed:
             self._changed.wait_for(lambda: self._free)
             return self._free.pop()
 
-    def give_back(self, server: pq.PGconn) -> None:
+    def give_back(self, server: PGconn) -> None:
         with self._changed:
             self._free.append(server)
             self._changed.notify()
@@ -83,24 +85,24 @@ class _Session:
 
     def __init__(self, pooler: TransactionPooler, client: socket.socket) -> None:
         self._pooler, self._client = pooler, client
-        self._server: pq.PGconn | None = None
+        self._server: PGconn | None = None
         self._from_client, self._from_server = b"", b""
         self._unanswered = 0
 
     def run(self) -> None:
         try:
             while True:
-                watched = [self._client, *([self._server.socket] if self._server else [])]
+                watched: list[Any] = [self._client, *([self._server.socket] if self._server else [])]
                 readable = select.select(watched, [], [])[0]
                 if self._client in readable and not self._asked():
                     return
                 if self._server and self._server.socket in readable:
                     self._answered()
         finally:
-            if self._server:
+            if self._server is not None:
                 self._unanswered += 1
                 os.write(self._server.socket, _message(b"Q", b"ROLLBACK\0"))
-                while self._server:
+                while self._server is not None:
                     with contextlib.suppress(OSError):
                         self._answered()
 
@@ -124,6 +126,7 @@ class _Session:
             if kind == b"Z":
                 self._unanswered -= 1
                 if not self._unanswered and message[-1:] == b"I":
+                    assert self._server is not None
                     self._pooler.give_back(self._server)
                     self._server = None
         self._client.sendall(b"".join(message for _, message in messages))

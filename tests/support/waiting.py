@@ -22,7 +22,7 @@ def patient(seconds: float) -> float:
     return max(seconds * PATIENCE, DEADLINE_SECONDS)
 
 
-def eventually(condition: Callable[[], Any], seconds: float = 0.0, what: str = "it", pause: float = 0.05) -> Any:
+def eventually(condition: Callable[..., Any], seconds: float = 0.0, what: str = "it", pause: float = 0.05) -> Any:
     """What `condition` returns once it is truthy; fails when the deadline passes."""
     limit = patient(seconds)
     deadline = time.monotonic() + limit

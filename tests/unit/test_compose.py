@@ -186,7 +186,8 @@ def test_our_services_run_commands_that_exist(compose: dict[str, Any]) -> None:
     commands = set(get_command(build()).commands)  # type: ignore[attr-defined]
     for name in OURS:
         service = compose["services"][name]
-        program, *arguments = (*service.get("entrypoint", []), *service["command"])
+        command: list[str] = [*service.get("entrypoint", []), *service["command"]]
+        program, *arguments = command
         assert program == "archiver"
         assert arguments[0] in commands
         if arguments[0] == "worker":

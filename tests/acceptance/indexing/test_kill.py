@@ -6,7 +6,7 @@ import random
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +53,7 @@ class Indexed:
 
 
 @pytest.fixture
-def indexed(tmp_path: Path, postgres: EmbeddedPostgres) -> Iterator[Callable[..., Any]]:
+def indexed(tmp_path: Path, postgres: EmbeddedPostgres) -> Callable[..., AbstractContextManager[Indexed]]:
     @contextmanager
     def make(**variables: str) -> Iterator[Indexed]:
         search = SearchAt(tmp_path / "search").start()

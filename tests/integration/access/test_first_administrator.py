@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 from uuid import UUID
 
@@ -94,7 +95,7 @@ def test_the_link_of_the_demo_works_once_and_on_sample_data_alone(engine: Engine
 def test_a_link_of_the_demo_expires(engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sample = settings_of(tmp_path, SAMPLE_SOURCES="true")
     token = demo_link.new_token(engine, sample)
-    now = demo_link.time.time()
-    monkeypatch.setattr(demo_link.time, "time", lambda: now + 3600)
+    now = time.time()
+    monkeypatch.setattr("archiver.access.login.demo_link.time.time", lambda: now + 3600)
     with pytest.raises(NotSignedIn, match="used or has expired"):
         demo_link.sign_in(engine, sample, LOCAL_OPERATOR, token, None)

@@ -9,6 +9,7 @@ import textwrap
 import threading
 import zipfile
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -78,7 +79,7 @@ def nested_mail(levels: int) -> bytes:
     return b"From: a@example.org\nSubject: deep\nContent-Type: message/rfc822\n\n" * levels + b"Subject: last\n\nzebra\n"
 
 
-BOMBS = {
+BOMBS: dict[str, tuple[Callable[[], bytes], set[ExtractionState]]] = {
     "zip": (lambda: deflated(b"\0" * (limits.ARCHIVE_BYTES + 1)), {ExtractionState.TOO_LARGE}),
     "zip of zips": (lambda: bomb(3, 16, 8 << 20), {ExtractionState.TOO_LARGE}),
     "office": (office_bomb, {ExtractionState.TOO_LARGE}),

@@ -175,11 +175,12 @@ def test_a_quota_that_is_used_up_is_named_to_the_limiter(server: GoogleServer, c
             self.backed_off = quota.name
             return 1.0
 
-    for refusal, name in [
+    refusals: list[tuple[dict[str, Any], str]] = [
         (RATE, f"google:archive-test:{ALICE}"),
         ({"status": 429}, f"google:archive-test:{ALICE}"),
         ({"status": 403, "reason": "rateLimitExceeded", "said": "Rate Limit Exceeded"}, "google:archive-test"),
-    ]:
+    ]
+    for refusal, name in refusals:
         server.tell(troubles=[{"match": "^get ", "times": 1, **refusal}])
         context = Limited()
         _stopped(connect(context), Throttled, Taken())

@@ -103,6 +103,7 @@ def test_who_opens_slow_mail_holds_up_nobody_else(slow: Company, kind: str) -> N
 
 
 def test_who_searches_a_server_that_does_not_answer_holds_up_nobody_else(slow: Company, search_server: SearchAt) -> None:
+    assert search_server.process is not None
     process = psutil.Process(search_server.process.pid)
     process.suspend()
     try:

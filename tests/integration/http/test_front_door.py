@@ -139,7 +139,7 @@ def test_a_cookie_that_somebody_made_up_is_no_device(company: Company, fay: User
             client.cookies.clear()
             statuses = []
             for _ in range(8):
-                headers = {"Cookie": f"archiver-device={cookie}".encode()}
+                headers = {b"Cookie": f"archiver-device={cookie}".encode()}
                 body = {"email": fay.email, "password": "wrong password"}
                 statuses.append(client.post("/session", json=body, headers=headers).status_code)
             assert statuses[-1] == 429

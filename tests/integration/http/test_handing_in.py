@@ -65,9 +65,9 @@ def test_the_right_survives_a_rebuild_and_older_snapshots_have_none(company: Com
         statuses = "SELECT id, status, status_message FROM ingestion_sources"
         before = connection.exec_driver_sql(statuses).all()
         snapshot.restore_config(connection, Config(datetime.now(UTC), tables))
-        for row in before:  # it pauses sources without credentials, as after a loss
+        for source in before:  # it pauses sources without credentials, as after a loss
             connection.exec_driver_sql(
-                "UPDATE ingestion_sources SET status = %s, status_message = %s WHERE id = %s", (row[1], row[2], row[0])
+                "UPDATE ingestion_sources SET status = %s, status_message = %s WHERE id = %s", (source[1], source[2], source[0])
             )
     assert company.value("SELECT count(*) FROM grants") == len(tables["grants"])
     assert company.value("SELECT count(*) FROM grants WHERE may_ingest") == 0

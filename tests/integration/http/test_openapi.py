@@ -25,7 +25,7 @@ described = document()
 schema = schemathesis.openapi.from_dict(described).exclude(
     path=["/api/v1/progress", "/api/v1/session"]  # a stream without an end; the end of the session that asks
 )
-asked = {
+asked: dict[str, Any] = {
     "deadline": None,
     "suppress_health_check": list(HealthCheck),
     "phases": [Phase.explicit, Phase.generate],

@@ -87,7 +87,8 @@ def test_the_life_of_a_key(company: Company) -> None:
         assert alice.delete(f"/me/keys/{made['id']}").status_code == 204
         assert client.get("/messages").status_code == 401
         past = (datetime.now(UTC) - timedelta(days=1)).isoformat()
-        for given in ({"expires_at": past}, {"scopes": []}, {"scopes": ["king"]}, {"name": " "}):
+        refused: list[dict[str, Any]] = [{"expires_at": past}, {"scopes": []}, {"scopes": ["king"]}, {"name": " "}]
+        for given in refused:
             answer = alice.post("/me/keys", json={"name": "k", "scopes": ["read"], **given})
             assert answer.status_code in (400, 422), given
 
@@ -228,7 +229,7 @@ def test_a_stop_finishes_what_is_under_way(company: Company, variables: dict[str
         with served:
             watching = threading.Thread(target=lambda: got.append(watcher.get(f"{served.url}/api/v1/progress")))
             watching.start()
-            audit.verify = slow
+            audit.verify = slow  # type: ignore[assignment]
             try:
                 asking = threading.Thread(target=lambda: got.append(auditor.get(f"{served.url}/api/v1/audit/verify")))
                 asking.start()

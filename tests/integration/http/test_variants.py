@@ -70,7 +70,8 @@ def test_a_search_shows_them_once_with_the_places_of_both(twins: Twins) -> None:
             both = number in NUMBERS
             assert named(hit) == (twins.pair(number) if both else {twins.ids["alice", 46]})
             assert sorted(copy["folder"] for copy in hit["copies"]) == ["alices-twins", *(["bobs-twins"] if both else [])]
-        offset, seen = 0, set[object]()
+        offset: int | None = 0
+        seen = set[object]()
         while offset is not None:
             page = client.get("/search", params={"q": "pangolin", "limit": 4, "offset": offset}).json()
             seen |= set().union(*map(named, page["hits"]))

@@ -185,9 +185,9 @@ def test_a_message_that_is_larger_than_was_said_goes_to_disk() -> None:
     with connected(script) as connector:
         box = next(iter(connector.mailboxes()))
         batches = list(connector.fetch(box, {}, nothing))
-        large = [item for batch in batches for item in batch.messages if item.path is not None]
-        assert [item.provider_key.rsplit("␟", 1)[1] for item in large] == ["1"]
-        assert large[0].path.stat().st_size == len(script.folders["INBOX"][1].data)
+        large = [(item.path, item) for batch in batches for item in batch.messages if item.path is not None]
+        assert [item.provider_key.rsplit("␟", 1)[1] for _, item in large] == ["1"]
+        assert large[0][0].stat().st_size == len(script.folders["INBOX"][1].data)
 
 
 def test_an_announced_terabyte_is_not_believed() -> None:

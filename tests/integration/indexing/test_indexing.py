@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from json import loads
 from pathlib import Path
 from threading import Thread
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -319,7 +320,7 @@ def test_mail_read_without_its_files_means_the_same(at: IndexWorld, corpus: Path
     left_out = 0
     distinct = list(dict.fromkeys(messages))
     opened = [reader.open(sha256_of(MemoryContent(data)), None) for data in distinct]
-    inputs = [[str(uuid7()), 1, "00" * 32, datetime.now(UTC), 1, *[None] * 4, [], [], {}] for _ in distinct]
+    inputs: list[list[Any]] = [[str(uuid7()), 1, "00" * 32, datetime.now(UTC), 1, *[None] * 4, [], [], {}] for _ in distinct]
     with process_readers().group() as group:
         stored = reader.read(group, opened)
         documents = group.documents(inputs)

@@ -59,7 +59,10 @@ class Held(Taken):
                 self.folders[key] = change.folder if change.folder is not None else self.folders[key]
                 self.flags[key] = change.flags if change.flags is not None else self.flags[key]
                 self.labels[key] = change.labels if change.labels is not None else self.labels[key]
-                {ChangeKind.GONE: self.gone.add, ChangeKind.BACK: self.gone.discard}.get(change.kind, lambda _: None)(key)
+                if change.kind is ChangeKind.GONE:
+                    self.gone.add(key)
+                elif change.kind is ChangeKind.BACK:
+                    self.gone.discard(key)
             for skipped in batch.skipped:
                 self.reasons[skipped.provider_key] = skipped.rule
             for failed in batch.failed:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -113,7 +114,7 @@ def test_a_renamed_folder_keeps_its_state_and_its_copies_learn_the_name(box: Box
 def test_a_folder_renamed_in_the_middle_goes_on_where_it_was(box: Box) -> None:
     folder = box.do("add_folder", "Big")
     numbers = [box.do("add", folder) for _ in range(20)]
-    batches = box.connect().fetch(box.ref, {}, box.held.known)
+    batches: Any = box.connect().fetch(box.ref, {}, box.held.known)
     while not {f"immutable-{number}" for number in numbers} & box.held.hashes.keys():
         box.held.store([next(batches)])
     batches.close()

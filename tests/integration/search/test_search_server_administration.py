@@ -188,7 +188,7 @@ def test_patched_settings_keep_what_is_not_named(client: meilisearch.Client, mak
     index = make_index()
     finished(client, index.update_typo_tolerance({"minWordSizeForTypos": {"oneTypo": 6}}))
     finished(client, index.update_typo_tolerance({"disableOnWords": ["x"]}))
-    found = index.get_typo_tolerance()
+    found: Any = index.get_typo_tolerance()
     assert (found.min_word_size_for_typos.one_typo, found.min_word_size_for_typos.two_typos) == (6, 9)
     assert found.disable_on_words == ["x"]
     finished(client, index.update_faceting_settings({"maxValuesPerFacet": 200}))
@@ -252,7 +252,7 @@ def test_tasks_are_listed_filtered_and_paged(client: meilisearch.Client, make_in
     assert [task.uid for task in client.get_tasks({"indexUids": [index.uid], "statuses": ["failed"]}).results] == [failed.uid]
     types = client.get_tasks({"indexUids": [index.uid], "types": ["indexCreation"]}).results
     assert [task.type for task in types] == ["indexCreation"]
-    task = client.get_task(failed.uid)
+    task: Any = client.get_task(failed.uid)
     assert task.error["code"] == "missing_document_id"
     assert task.duration.startswith("PT")
     assert task.enqueued_at <= task.started_at <= task.finished_at
@@ -277,7 +277,7 @@ def test_batches(client: meilisearch.Client, make_index: Callable[..., Index]) -
     index = make_index()
     task = finished(client, index.add_documents([{"id": 1}]))
     raw = call(client, "GET", f"/tasks/{task.uid}").json()
-    batch = client.get_batch(raw["batchUid"])
+    batch: Any = client.get_batch(raw["batchUid"])
     assert batch.stats["totalNbTasks"] == 1
     assert batch.stats["indexUids"] == {index.uid: 1}
     assert client.get_batches({"limit": 1}).results[0].uid >= raw["batchUid"]
@@ -294,7 +294,7 @@ def test_batches(client: meilisearch.Client, make_index: Callable[..., Index]) -
 
 def test_multi_search(client: meilisearch.Client, make_index: Callable[..., Index], movies: Index) -> None:
     other = make_index([{"id": 1, "title": "Sea of stars"}])
-    queries = [{"indexUid": movies.uid, "q": "sea"}, {"indexUid": other.uid, "q": "sea", "limit": 1}]
+    queries: list[dict[str, Any]] = [{"indexUid": movies.uid, "q": "sea"}, {"indexUid": other.uid, "q": "sea", "limit": 1}]
     answer = client.multi_search(queries)
     assert [result["indexUid"] for result in answer["results"]] == [movies.uid, other.uid]
     assert [len(result["hits"]) for result in answer["results"]] == [2, 1]
@@ -320,19 +320,19 @@ def test_where_the_time_of_a_search_went(client: meilisearch.Client, movies: Ind
 
 
 def test_federated_search_is_a_union_without_doubles(client: meilisearch.Client, movies: Index) -> None:
-    queries = [
+    queries: list[dict[str, Any]] = [
         {"indexUid": movies.uid, "q": "sea"},
         {"indexUid": movies.uid, "q": "home", "federationOptions": {"weight": 0.5}},
     ]
-    answer = client.multi_search(queries, {"limit": 2})
+    answer: Any = client.multi_search(queries, {"limit": 2})
     assert answer["estimatedTotalHits"] == 3
     assert [hit["_federation"]["queriesPosition"] for hit in answer["hits"]] == [0, 0]
-    everything = client.multi_search(queries, {"limit": 10, "facetsByIndex": {movies.uid: ["year"]}})
+    everything: Any = client.multi_search(queries, {"limit": 10, "facetsByIndex": {movies.uid: ["year"]}})
     assert sorted(hit["id"] for hit in everything["hits"]) == [2, 3, 5]
     assert everything["facetsByIndex"][movies.uid]["distribution"]["year"] == {"2012": 1, "2016": 1, "2017": 1}
-    merged = client.multi_search(queries, {"facetsByIndex": {movies.uid: ["year"]}, "mergeFacets": {}})
+    merged: Any = client.multi_search(queries, {"facetsByIndex": {movies.uid: ["year"]}, "mergeFacets": {}})
     assert merged["facetStats"]["year"] == {"min": 2012.0, "max": 2017.0}
-    paged = client.multi_search(queries, {"page": 2, "hitsPerPage": 2})
+    paged: Any = client.multi_search(queries, {"page": 2, "hitsPerPage": 2})
     assert (paged["totalHits"], paged["totalPages"], len(paged["hits"])) == (3, 2, 1)
     with pytest.raises(MeilisearchApiError, match="invalid_multi_search_query_pagination"):
         client.multi_search([{"indexUid": movies.uid, "limit": 3}], {})

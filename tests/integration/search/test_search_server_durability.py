@@ -99,7 +99,9 @@ class Sender:
 
     def _add(self, client: meilisearch.Client, turn: int) -> None:
         ids = self.chance.sample(range(300), 20)
-        change = [{"id": one, "text": f"turn {turn} word{self.chance.randrange(50)}", "round": turn} for one in ids]
+        change: list[dict[str, Any]] = [
+            {"id": one, "text": f"turn {turn} word{self.chance.randrange(50)}", "round": turn} for one in ids
+        ]
         self.in_flight = set(ids)
         task = client.index("mail").add_documents(change)
         self.in_flight = set()
@@ -343,7 +345,7 @@ def test_consecutive_additions_share_a_batch(start: Callable[..., SearchProcess]
     tasks = [client.index("mail").add_documents([{"id": 5000 + number}]) for number in range(20)]
     for task in tasks:
         finished(client, task)
-    batches = client.get_batches({"limit": 100}).results
+    batches: list[Any] = client.get_batches({"limit": 100}).results
     try:
         assert max(batch.stats["totalNbTasks"] for batch in batches) > 5
         assert client.index("mail").get_stats().number_of_documents == 3020

@@ -173,7 +173,7 @@ def _compared(leaf: Any, operator: str, value: str) -> bool:
         return _folded(leaf).startswith(_folded(value)) if operator == "STARTS WITH" else _folded(value) in _folded(leaf)
     number = _as_number(value)
     if number is None:
-        pair = None if _is_number(leaf) else (_folded(leaf), _folded(value))
+        pair: tuple[Any, Any] | None = None if _is_number(leaf) else (_folded(leaf), _folded(value))
     else:
         pair = (leaf, number) if _is_number(leaf) else None
     if pair is None:

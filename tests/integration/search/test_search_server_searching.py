@@ -9,6 +9,7 @@ import meilisearch
 import pytest
 from meilisearch.errors import MeilisearchApiError
 from meilisearch.index import Index
+from meilisearch.models.index import PrefixSearch
 
 from tests.integration.search.search_process import finished
 
@@ -265,7 +266,7 @@ def test_stop_words_synonyms_and_separators(make_index: Callable[..., Index], cl
 
 def test_prefix_search_can_be_switched_off(movies: Index, client: meilisearch.Client) -> None:
     assert found(movies, "moan") == [5]
-    finished(client, movies.update_prefix_search("disabled"))
+    finished(client, movies.update_prefix_search(PrefixSearch.DISABLED))
     assert found(movies, "phil") == []
 
 

@@ -264,7 +264,11 @@ def test_a_rebuilt_database_is_of_the_archive_that_its_packs_are_of(world: World
     fill(world)
     save_config(world.engine, world.archive)
     world.archive.close()
-    for take_in in (lambda one: rebuild(one.engine, one.archive), lambda one: adopt(one.engine, one.archive, rest_seconds=0)):
+    ways: list[Callable[[World], object]] = [
+        lambda one: rebuild(one.engine, one.archive),
+        lambda one: adopt(one.engine, one.archive, rest_seconds=0),
+    ]
+    for take_in in ways:
         rebuilt = new_world(empty=True, folder=world.folder)
         rebuilt.open()
         take_in(rebuilt)

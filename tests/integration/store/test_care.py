@@ -441,7 +441,8 @@ _WAIT = """
 
 def test_a_message_that_others_add_and_delete_meanwhile_is_no_copy_of_nothing(world: World) -> None:
     """Nothing but our own locks keeps the message of a copy."""
-    ingest, outcome = world.open(), []
+    ingest = world.open()
+    outcome: list[object] = []
     slow_engine = make_engine(world.engine.url.render_as_string(hide_password=False), "slow")
     slow = Ingest(slow_engine, world.archive)
 

@@ -174,7 +174,7 @@ def test_a_database_that_does_not_answer_lets_the_lock_of_the_pack_go(tmp_path: 
     world.archive.close()
     known_end = world.places.known_end
 
-    def fail(_: UUID) -> int | None:
+    def fail(pack_id: UUID) -> int | None:
         raise LookupError("no database")
 
     world.places.known_end = fail  # type: ignore[method-assign]
@@ -243,7 +243,7 @@ def test_two_compactions_of_the_same_packs_replace_them_once(world: World) -> No
     second = World(world.engine, world.folder)
     second.open()
     world.open(CompactsMeanwhile(second))
-    world.archive.backend.hold = lambda pack_id, rest: lambda: None  # type: ignore[method-assign]
+    world.archive.backend.hold = lambda pack_id, rest_seconds: lambda: None  # type: ignore[method-assign]
     done = compact(world.engine, world.archive, world.folder / "scratch", everything=True, keep_retired=NOW, rest_seconds=0)
     assert done.packs_after == 0
     assert world.value("SELECT count(*) FROM packs WHERE state <> 'retired'") == 1

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from alembic.migration import MigrationContext
 from alembic.operations import Operations
-from sqlalchemy import Engine, create_engine, text
+from sqlalchemy import Engine, Table, create_engine, text
 
 from archiver.access.scope import EVERYTHING
 from archiver.db.engine import driver_url
@@ -188,7 +188,9 @@ def test_a_row_that_cannot_be_read_is_failed_and_the_others_are_leased(world: Wo
 
 def test_constraints_refuse_what_python_cannot_read(world: World) -> None:
     put(world, RawMessage("1", mail("a")))
-    names = {constraint.name for constraint in MessageTable.__table__.constraints}
+    table = MessageTable.__table__
+    assert isinstance(table, Table)
+    names = {constraint.name for constraint in table.constraints}
     assert {f"ck_messages_{column}_range" for column in ("sent_at", "received_at", "sort_at")} <= names
     for date in (*POISON, "1969-12-31 23:59:59+00", "2201-01-01 00:00:00+00"):
         with pytest.raises(Exception, match="ck_messages_sort_at_range"):

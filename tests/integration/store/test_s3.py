@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import boto3
 import pytest
@@ -71,7 +72,7 @@ def bucket(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         process.wait(DEADLINE_SECONDS)
 
 
-def _client(bucket: Bucket) -> object:
+def _client(bucket: Bucket) -> Any:
     return boto3.client(
         "s3",
         endpoint_url=bucket.endpoint,
@@ -166,30 +167,30 @@ def _checks_no_signature(bucket: Bucket) -> bool:
 
 def test_object_lock_keeps_the_packs(world: World, bucket: Bucket, tmp_path: Path) -> None:
     client = _client(bucket)
-    if "locked" not in [item["Name"] for item in client.list_buckets()["Buckets"]]:  # type: ignore[attr-defined]
-        client.close()  # type: ignore[attr-defined]
+    if "locked" not in [item["Name"] for item in client.list_buckets()["Buckets"]]:
+        client.close()
         pytest.skip("this server has no Object Lock")
     locked = Bucket("locked", "us-east-1", ACCESS, SecretStr(SECRET), bucket.endpoint, True, object_lock_days=30)
     open_s3(world, locked, tmp_path).store_batch(world.origin(), Batch((RawMessage("1", mail(1)),)))
-    (listed,) = client.list_object_versions(Bucket="locked")["Versions"]  # type: ignore[attr-defined]
-    kept = client.head_object(Bucket="locked", Key=listed["Key"])  # type: ignore[attr-defined]
+    (listed,) = client.list_object_versions(Bucket="locked")["Versions"]
+    kept = client.head_object(Bucket="locked", Key=listed["Key"])
     assert kept["ObjectLockMode"] == "COMPLIANCE"
     with pytest.raises(ClientError, match="AccessDenied"):
-        client.delete_object(Bucket="locked", Key=listed["Key"], VersionId=listed["VersionId"])  # type: ignore[attr-defined]
-    client.close()  # type: ignore[attr-defined]
+        client.delete_object(Bucket="locked", Key=listed["Key"], VersionId=listed["VersionId"])
+    client.close()
 
 
 def test_an_object_is_locked_with_its_upload_not_after_it(world: World, bucket: Bucket, tmp_path: Path) -> None:
     """A process that dies right after the upload leaves nothing that could be removed."""
     client = _client(bucket)
-    if "locked" not in [item["Name"] for item in client.list_buckets()["Buckets"]]:  # type: ignore[attr-defined]
-        client.close()  # type: ignore[attr-defined]
+    if "locked" not in [item["Name"] for item in client.list_buckets()["Buckets"]]:
+        client.close()
         pytest.skip("this server has no Object Lock")
     with proxy(int(str(bucket.endpoint).rsplit(":", 1)[1])) as line:
         endpoint = f"http://127.0.0.1:{line.port}"
         locked = Bucket("locked", "us-east-1", ACCESS, SecretStr(SECRET), endpoint, True, object_lock_days=30)
         open_s3(world, locked, tmp_path).store_batch(world.origin(), Batch((RawMessage("1", mail(1)),)))
-    client.close()  # type: ignore[attr-defined]
+    client.close()
     uploads = [said.split(b"\r\n\r\n", 1)[0] for said in line.sent.split(b"PUT /locked/packs/")[1:]]
     assert len(uploads) == 1
     assert b"x-amz-object-lock-mode: compliance" in uploads[0].lower()

@@ -19,6 +19,7 @@ from archiver.maintenance.rebuild import rebuild
 from archiver.maintenance.restore import Backup, adopt_newer, restore_packs
 from archiver.maintenance.verify import verify
 from archiver.retention.delete import delete_message
+from archiver.store.archive import Archive
 from archiver.store.files import OsFiles
 from archiver.store.frames import FrameKind
 from connectors.base import Batch, RawMessage
@@ -115,7 +116,8 @@ def test_a_database_that_was_rolled_back_is_noticed_at_the_start(
     go_on(world)
     if compacted:
         compact_all(world)
-    expected, said = mail_of(world), []
+    expected = mail_of(world)
+    said: list[str] = []
     older = roll_back(world, tmp_path / "early", new_world)
     generation = older.value("SELECT generation FROM archive_state")
     catch_up(older.engine, older.archive, said.append)
@@ -141,7 +143,7 @@ def test_a_healthy_archive_starts_without_a_word(world: World) -> None:
     assert said == []
 
 
-def open_archive(world: World) -> object:
+def open_archive(world: World) -> Archive:
     world.open()
     return world.archive
 

@@ -33,7 +33,7 @@ def cycle_over(engine: Engine, source_id: UUID, *boxes: Box, is_whole: bool = Tr
 
 
 def end_all(engine: Engine, source_id: UUID, session: SyncSession) -> RunOutcome:
-    for row_id, job in announced(engine):  # type: ignore[misc]
+    for row_id, job in announced(engine):
         held = begin(engine, row_id, job)
         assert held is not None
         with engine.begin() as connection:

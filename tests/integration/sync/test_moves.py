@@ -107,7 +107,7 @@ def test_a_mailbox_moves_as_its_tables_say(engine: Engine, name: str) -> None:
     for number, state in enumerate(MailboxRunState):
         source_id = add_source(engine, f"s{number}")
         session = publish(engine, source_id, 2)
-        row_id, job = next(item for item in announced(engine) if item[1].session_id == session.id)  # type: ignore[misc, index, attr-defined]
+        row_id, job = next(item for item in announced(engine) if item[1].session_id == session.id)
         with engine.begin() as connection:
             connection.execute(
                 text("UPDATE sync_session_mailboxes SET state = :state, slice = 7 WHERE mailbox_id = :id"),

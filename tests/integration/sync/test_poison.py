@@ -61,7 +61,7 @@ def test_a_mailbox_may_have_any_name_and_fail_with_any_reason(engine: Engine) ->
     with engine.begin() as connection:
         session = sessions.claim(connection, source_id, is_initial_import=False)
         assert sessions.publish(connection, session, [ListedMailbox(f"{NASTY}@example.org", NASTY, NASTY)], None) == 1
-    ((row_id, job),) = announced(engine)  # type: ignore[misc]
+    ((row_id, job),) = announced(engine)
     held = begin(engine, row_id, job)
     assert held is not None
     with engine.begin() as connection:

@@ -82,7 +82,7 @@ def test_a_refusal_shuts_it_for_all_and_makes_it_smaller_once(buckets: Buckets, 
     turns, wait = Buckets(valkey.url()).take([USER, PROJECT], 20, 5)
     assert turns == 0
     assert 6 < wait <= 7
-    share = float(valkey._client().hget("archiver:bucket:google:p:alice", "share"))
+    share = float(valkey._client().hget("archiver:bucket:google:p:alice", "share") or 0)
     assert share == pytest.approx(0.8, abs=0.01)
 
 

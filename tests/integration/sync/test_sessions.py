@@ -49,9 +49,9 @@ def rows(engine: Engine, statement: str, **values: object) -> list:  # type: ign
         return list(connection.execute(text(statement), values))
 
 
-def announced(engine: Engine) -> list[ProcessMailbox]:
+def announced(engine: Engine) -> list[tuple[UUID, ProcessMailbox]]:
     found = rows(engine, "SELECT id, payload FROM outbox WHERE job = 'process-mailbox' ORDER BY id")
-    return [(row.id, ProcessMailbox.from_data(row.payload["data"])) for row in found]  # type: ignore[misc]
+    return [(row.id, ProcessMailbox.from_data(row.payload["data"])) for row in found]
 
 
 def begin(engine: Engine, row_id: UUID, job: ProcessMailbox) -> Slice | None:
@@ -109,8 +109,8 @@ def test_thousands_of_mailboxes_are_counted_exactly_by_many_at_once(engine: Engi
             assert not sessions.end_mailbox(connection, held, source_id), "the second time changes nothing"
 
     with ThreadPoolExecutor(5) as pool:
-        list(pool.map(work, jobs))  # type: ignore[arg-type]
-    failed = sum(job.mailbox_id.int % 10 == 0 for _, job in jobs)  # type: ignore[misc]
+        list(pool.map(work, jobs))
+    failed = sum(job.mailbox_id.int % 10 == 0 for _, job in jobs)
     ((done, bad, total),) = rows(engine, "SELECT completed_mailboxes, failed_mailboxes, total_mailboxes FROM sync_sessions")
     assert (done, bad, total) == (2000 - failed, failed, 2000)
     assert [row.id for row in rows(engine, "SELECT id FROM outbox")] == [session.id], "one finish, and nothing else"
@@ -126,7 +126,7 @@ def test_thousands_of_mailboxes_are_counted_exactly_by_many_at_once(engine: Engi
 def test_whoever_begins_the_next_slice_fences_the_last_one_out(engine: Engine) -> None:
     source_id = add_source(engine)
     publish(engine, source_id, 1)
-    ((row_id, job),) = announced(engine)  # type: ignore[misc]
+    ((row_id, job),) = announced(engine)
     first, second = begin(engine, row_id, job), begin(engine, row_id, job)
     assert first is not None
     assert second is not None
@@ -135,7 +135,7 @@ def test_whoever_begins_the_next_slice_fences_the_last_one_out(engine: Engine) -
         assert not sessions.requeue(connection, first, source_id)
         assert not sessions.end_mailbox(connection, first, source_id)
         assert sessions.requeue(connection, second, source_id)
-    ((new_row, _),) = announced(engine)  # type: ignore[misc]
+    ((new_row, _),) = announced(engine)
     assert new_row != row_id
     assert begin(engine, row_id, job) is None, "the old announcement is settled"
 
@@ -143,7 +143,7 @@ def test_whoever_begins_the_next_slice_fences_the_last_one_out(engine: Engine) -
 def test_a_cancelled_mailbox_can_be_neither_begun_nor_ended(engine: Engine) -> None:
     source_id = add_source(engine)
     session = publish(engine, source_id, 1)
-    ((row_id, job),) = announced(engine)  # type: ignore[misc]
+    ((row_id, job),) = announced(engine)
     held = begin(engine, row_id, job)
     assert held is not None
     with engine.begin() as connection:
@@ -232,7 +232,7 @@ def test_which_sources_are_due(engine: Engine, status: str, due: str | None, sta
 def test_a_job_that_was_given_up_ends_in_postgres_once(engine: Engine) -> None:
     source_id = add_source(engine)
     session = publish(engine, source_id, 2)
-    ((row_id, job), _) = announced(engine)  # type: ignore[misc]
+    ((row_id, job), _) = announced(engine)
     data = JobEnvelope.of(job, str(row_id)).encode()
     failed = FailedJob(QueueName.INGESTION, str(row_id), "process-mailbox", data, "it broke", 5)
     for _ in range(2):
@@ -258,7 +258,7 @@ def test_a_job_that_was_given_up_ends_in_postgres_once(engine: Engine) -> None:
 def test_a_given_up_job_whose_row_is_settled_does_not_fail_its_successor(engine: Engine) -> None:
     source_id = add_source(engine)
     publish(engine, source_id, 1)
-    ((row_id, job),) = announced(engine)  # type: ignore[misc]
+    ((row_id, job),) = announced(engine)
     held = begin(engine, row_id, job)
     assert held is not None
     with engine.begin() as connection:
@@ -309,7 +309,7 @@ def test_a_source_is_paused_while_its_mailboxes_end(engine: Engine) -> None:
     """The two lock the same rows; neither may wait for the other in a circle."""
     source_id = add_source(engine)
     publish(engine, source_id, 1)
-    ((row_id, job),) = announced(engine)  # type: ignore[misc]
+    ((row_id, job),) = announced(engine)
     held = begin(engine, row_id, job)
     assert held is not None
     with engine.connect() as ending, ThreadPoolExecutor(1) as pool:

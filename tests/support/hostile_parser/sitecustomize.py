@@ -22,7 +22,7 @@ def _go_wrong(raw: bytes) -> None:
             pass
     if b"parser: eats memory" in raw:
         block = b"x" * (64 << 20)
-        kept = []
+        kept: list[bytes] = []
         while True:
             kept.append(block + bytes([len(kept) % 256]))
     if b"parser: segfaults" in raw:

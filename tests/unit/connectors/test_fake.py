@@ -101,7 +101,10 @@ def test_check_and_listing_fail(error: str, raised: type[Exception]) -> None:
 
 
 def test_listing_fails_in_the_middle_and_only_once(tmp_path: Path) -> None:
-    settings = {"listing_fails": {"error": "unavailable", "after": 2, "times": 1}, "memory_path": tmp_path / "memory"}
+    settings: dict[str, Any] = {
+        "listing_fails": {"error": "unavailable", "after": 2, "times": 1},
+        "memory_path": tmp_path / "memory",
+    }
     listed: list[MailboxRef] = []
     with pytest.raises(Unavailable):
         listed.extend(connect(**settings).mailboxes())
@@ -127,14 +130,17 @@ def test_trouble_of_one_mailbox() -> None:
 def test_unavailable_after_some_batches(tmp_path: Path) -> None:
     assert batches_until(Unavailable, connect(trouble={"unavailable_after": 0})) == []
     assert len(taken_until(Unavailable, connect(trouble={"unavailable_after": 2})).given) == 10
-    settings = {"trouble": {"unavailable_after": 2, "unavailable_times": 1}, "memory_path": tmp_path / "memory"}
+    settings: dict[str, Any] = {"trouble": {"unavailable_after": 2, "unavailable_times": 1}, "memory_path": tmp_path / "memory"}
     held = taken_until(Unavailable, connect(**settings))
     rest = taken(connect(**settings), held.state)
     assert held.given + rest.given == [f"INBOX/{number}" for number in range(20)]
 
 
 def test_throttles_a_number_of_times_across_connectors(tmp_path: Path) -> None:
-    settings = {"trouble": {"throttle": {"after": 1, "seconds": 7, "times": 2}}, "memory_path": tmp_path / "memory"}
+    settings: dict[str, Any] = {
+        "trouble": {"throttle": {"after": 1, "seconds": 7, "times": 2}},
+        "memory_path": tmp_path / "memory",
+    }
     for _ in range(2):
         with pytest.raises(Throttled) as raised:
             list(connect(**settings).fetch(BOX, {}, nothing))
@@ -152,7 +158,10 @@ def test_trouble_that_is_counted_needs_a_memory() -> None:
 
 
 def test_state_is_lost_once(tmp_path: Path) -> None:
-    settings = {"trouble": {"state_lost": True, "state_lost_folder": "INBOX"}, "memory_path": tmp_path / "memory"}
+    settings: dict[str, Any] = {
+        "trouble": {"state_lost": True, "state_lost_folder": "INBOX"},
+        "memory_path": tmp_path / "memory",
+    }
     held = taken(connect(**settings))
     with pytest.raises(StateLost) as raised:
         list(connect(**settings).fetch(BOX, held.state, held.known))
@@ -190,7 +199,7 @@ def test_gap_is_listed_and_not_given() -> None:
 
 def test_changes_come_in_the_second_run_and_once() -> None:
     trouble = {"gone": "INBOX/0", "moved": {"INBOX/2": "Sent"}, "relabelled": {"INBOX/4": ["Red"]}}
-    settings = {"folders": ["INBOX", "Sent"], "trouble": trouble}
+    settings: dict[str, Any] = {"folders": ["INBOX", "Sent"], "trouble": trouble}
     held = Taken()
     first = list(connect(**settings).fetch(BOX, {}, nothing))
     assert not any(batch.changes for batch in first)
@@ -213,7 +222,7 @@ def test_changes_come_in_the_second_run_and_once() -> None:
 
 
 def test_what_was_moved_before_we_had_it_is_downloaded_from_its_new_place() -> None:
-    settings = {"folders": ["INBOX", "Sent"], "trouble": {"moved": {"INBOX/2": "Sent"}}}
+    settings: dict[str, Any] = {"folders": ["INBOX", "Sent"], "trouble": {"moved": {"INBOX/2": "Sent"}}}
     held = taken(connect(**settings))
     second = Taken().store(connect(**settings).fetch(BOX, held.state, lambda keys: held.known(keys) - {"INBOX/2"}))
     assert second.given == ["Sent/INBOX-2"]

@@ -6,6 +6,7 @@ import io
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -181,7 +182,7 @@ def test_what_has_come_is_given_without_waiting_for_more(more: bytes, piece_byte
     """However the line cuts it into pieces."""
     for message_bytes in (300, 8_191, 262_140, 262_144, 700_000):
         line, message, end = _Line(), b"x" * message_bytes, b")\r\na0 OK done\r\n"
-        file = io.BufferedReader(line)
+        file: Any = io.BufferedReader(line)
         line.pieces = [b"* OK hello\r\n" + more]
         assert file.readline() == b"* OK hello\r\n"  # by imaplib, and whatever comes with it lies in its buffer
         ours = reader(file)

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from typing import Any
 
 BOUND = 8
-_parser: Any = re._parser  # type: ignore[attr-defined]
-_constants: Any = re._constants  # type: ignore[attr-defined]
+_parser: Any = vars(re)["_parser"]
+_constants: Any = vars(re)["_constants"]
 
 Text = str | bytes
 Continue = Callable[[int], bool]
@@ -243,7 +243,12 @@ class Backtracking:
 
     def _once(self, inner: Matcher, at: int) -> int | None:
         found: list[int] = []
-        return found[0] if inner(at, lambda end: found.append(end) is None) else None
+
+        def keep(end: int) -> bool:
+            found.append(end)
+            return True
+
+        return found[0] if inner(at, keep) else None
 
     def _atomic(self, value: Any) -> Matcher:
         inner = self._sequence(list(value))

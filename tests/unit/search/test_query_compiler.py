@@ -41,6 +41,9 @@ class KnownNames:
 
     labels = folders
 
+    def conversation(self, message: UUID, mailboxes: frozenset[UUID]) -> tuple[UUID | None, Sequence[UUID] | None]:
+        return None, None
+
 
 def searches(query: str, mailboxes: frozenset[UUID] | None = None, *, exact: bool = False) -> tuple[Search, ...]:
     return compile_query(parse(query, datetime(2024, 1, 1, tzinfo=UTC), UTC), query, KnownNames(), mailboxes, exact=exact)

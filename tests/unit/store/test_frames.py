@@ -35,7 +35,7 @@ def frame(body: bytes = b"the body") -> bytes:
     return seal_frame(KEYS.active, front, salt, sha256, body)
 
 
-def read(data: bytes) -> tuple[bytes, bytes]:
+def read(data: bytes) -> tuple[bytes, bytes | memoryview]:
     header = decode_header(data[:HEADER_BYTES], SPOT)
     return open_frame(KEYS.find(header.fingerprint), header, data[HEADER_BYTES : header.frame_length], SPOT)
 

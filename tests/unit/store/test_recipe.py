@@ -156,7 +156,8 @@ def test_a_spooled_message_is_cut_as_the_same_in_memory(tmp_path: Path) -> None:
 @given(st.binary(max_size=4000), st.sampled_from([0, 4, 8, 76]), st.lists(st.integers(1, 50), min_size=1, max_size=5))
 def test_encoding_does_not_depend_on_how_the_bytes_arrive(data: bytes, line: int, sizes: list[int]) -> None:
     lines = Lines(line, "crlf")
-    pieces, at = [], 0
+    pieces: list[bytes] = []
+    at = 0
     while at < len(data):
         size = sizes[len(pieces) % len(sizes)]
         pieces.append(data[at : at + size])

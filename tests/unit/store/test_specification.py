@@ -8,6 +8,7 @@ import random
 import re
 import struct
 from pathlib import Path
+from typing import Any
 
 import zstandard
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -52,7 +53,9 @@ def read_pack(data: bytes, key: bytes) -> dict[bytes, bytes]:
     """All messages, by their SHA-256."""
     assert data[:8] == b"ARCHPACK"
     assert crc32c(data[:76]) == struct.unpack_from("<I", data, 76)[0]
-    at, dictionaries, parts, messages = 80, {}, {}, []
+    at, messages = 80, []
+    dictionaries: dict[Any, Any] = {}
+    parts: dict[Any, Any] = {}
     while at < len(data) and data[at : at + 8] not in (b"ARCHSEAL", b"ARCHSEAK"):
         kind, flags, dictionary, sha256, body, at = read_frame(data, at, key)
         if kind >> 8:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from enum import StrEnum
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
@@ -20,8 +22,8 @@ MACHINES = [
 
 
 @pytest.mark.parametrize(("events", "states", "start"), MACHINES, ids=["source", "mailbox", "session"])
-def test_every_state_can_be_reached(events: tuple, states: type, start: str) -> None:  # type: ignore[type-arg]
-    reached, new = set(), {start}
+def test_every_state_can_be_reached(events: tuple[Any, ...], states: type[StrEnum], start: str) -> None:
+    reached, new = set[str](), {start}
     while new:
         reached |= new
         new = {target for moves in events for target, allowed in moves.items() if allowed & reached} - reached

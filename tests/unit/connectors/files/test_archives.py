@@ -7,6 +7,8 @@ import os
 import stat
 import tarfile
 import zipfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -194,8 +196,12 @@ def test_damaged_archives_end_in_messages_or_reasons(
     assert len(got.messages) <= 9
 
 
-_PACK = {
+def _tarred_and_compressed(end: str, files: dict[str, bytes]) -> bytes:
+    return mailfiles.COMPRESS[end](mailfiles.tarred(files))
+
+
+_PACK: dict[str, Callable[[dict[str, bytes]], bytes]] = {
     "zip": mailfiles.zipped,
     "tar": mailfiles.tarred,
-    **{end: (lambda files, end=end: mailfiles.COMPRESS[end](mailfiles.tarred(files))) for end in ("gz", "xz", "zst")},
+    **{end: partial(_tarred_and_compressed, end) for end in ("gz", "xz", "zst")},
 }

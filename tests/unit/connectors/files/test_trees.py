@@ -144,7 +144,8 @@ def test_only_what_is_new_is_read_again(tmp_path: Path) -> None:
     assert len(keys) == 11
 
     def again() -> tuple[list[bytes], list[tuple[str, ...] | None]]:
-        data, flags = [], []
+        data: list[bytes | None] = []
+        flags: list[tuple[str, ...] | None] = []
         opened = connector(*paths, scratch=scratch, model=FilesSettings)
         for batch in opened.fetch(MailboxRef(ADDRESS), first.state, lambda asked: keys & set(asked)):
             data += [one.data for one in batch.messages]
