@@ -234,9 +234,10 @@ def test_a_plan_names_the_steps_and_takes_none(empty_database_url: str) -> None:
     engine = _migrated_to(empty_database_url, "0006")
     settings = load_settings({"DATABASE_URL": empty_database_url}, Path("none"))
     planned = schema.describe_pending(settings)
-    assert next(iter(planned)) == "0007"
-    assert all(planned.values()), "each step says what it is for"
-    assert schema.pending_migrations(settings) == tuple(planned), "nothing was changed"
-    assert schema.migrate_database(settings) == tuple(planned)
-    assert schema.describe_pending(settings) == {}
+    revisions = tuple(step.revision for step in planned)
+    assert revisions[0] == "0007"
+    assert all(step.purpose for step in planned), "each step says what it is for"
+    assert schema.pending_migrations(settings) == revisions, "nothing was changed"
+    assert schema.migrate_database(settings) == revisions
+    assert schema.describe_pending(settings) == []
     engine.dispose()

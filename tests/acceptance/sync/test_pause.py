@@ -17,6 +17,7 @@ from archiver.db.pause import WorkerPresence, find_pause, paused_workers
 from archiver.errors import NotReady
 from archiver.supervisor.postgres import EmbeddedPostgres
 from tests.acceptance.sync.world import World, eventually, new_world
+from tests.support.waiting import DEADLINE_SECONDS
 
 _STEP = '''"""A step that must not run beside workers"""
 from alembic import op
@@ -54,7 +55,7 @@ def test_a_migration_runs_while_the_workers_pause_and_they_go_on_after_it(world:
     worker = world.start_worker()
     source = world.add("one", mailboxes=2, messages_per_mailbox=250, batch_messages=10, trouble={"slow_seconds": 0.2})
     before = world.start_sync(source)
-    eventually(lambda: world.one("SELECT count(*) FROM message_copies") >= 20, 90, "some mail")
+    eventually(lambda: world.one("SELECT count(*) FROM message_copies") >= 20, what="some mail")
     sentences: list[str] = []
     engine = make_engine(world.database_url, "migrate")
     assert schema.migrate(engine, report=sentences.append) == (step_that_pauses,)
@@ -79,20 +80,20 @@ def test_a_migration_runs_while_the_workers_pause_and_they_go_on_after_it(world:
 def test_a_worker_that_starts_during_a_pause_waits_and_can_be_stopped(world: World) -> None:
     with paused_workers(world.engine, "a test"):
         worker = world.start_worker()
-        eventually(lambda: "paused: a test" in world.log(), 60, "it says so")
-        eventually(lambda: world.rows("SELECT 1 FROM worker_processes WHERE is_paused"), 30, "its row")
+        eventually(lambda: "paused: a test" in world.log(), what="it says so")
+        eventually(lambda: world.rows("SELECT 1 FROM worker_processes WHERE is_paused"), what="its row")
         with world.engine.connect() as connection:
             found = find_pause(connection)
         assert found is not None
         assert (found.reason, found.working) == ("a test", ())
         assert "worker_ready" not in world.log()
         worker.send_signal(signal.SIGTERM)
-        assert worker.wait(30) == 0
+        assert worker.wait(DEADLINE_SECONDS) == 0
         other = world.start_worker()
-        eventually(lambda: world.rows("SELECT 1 FROM worker_processes WHERE is_paused"), 60, "the other one's row")
-    eventually(lambda: "worker_ready" in world.log(), 60, "it works after the pause")
+        eventually(lambda: world.rows("SELECT 1 FROM worker_processes WHERE is_paused"), what="the other one's row")
+    eventually(lambda: "worker_ready" in world.log(), what="it works after the pause")
     other.send_signal(signal.SIGTERM)
-    assert other.wait(40) == 0
+    assert other.wait(DEADLINE_SECONDS) == 0
     assert world.rows("SELECT * FROM worker_processes") == []
 
 
@@ -112,15 +113,15 @@ def test_a_pause_ends_with_the_process_that_asked_for_it(world: World, monkeypat
     def ask() -> None:
         with paused_workers(world.engine, "a test"):
             asked.set()
-            over.wait(60)
+            over.wait(DEADLINE_SECONDS)
 
     thread = threading.Thread(target=ask)
     waiting.beat(is_paused=True)
     thread.start()
-    assert asked.wait(30)
+    assert asked.wait(DEADLINE_SECONDS)
     with world.engine.begin() as connection:
         connection.exec_driver_sql("UPDATE worker_pause SET expires_at = now() + interval '0.2 seconds'")
-    eventually(lambda: world.one("SELECT expires_at > now() + interval '30 seconds' FROM worker_pause"), 30, "it is renewed")
+    eventually(lambda: world.one("SELECT expires_at > now() + interval '30 seconds' FROM worker_pause"), what="it is renewed")
     over.set()
     thread.join()
     with world.engine.begin() as connection:  # as a process leaves it that was killed
