@@ -98,7 +98,7 @@ def test_no_path_that_deletes_passes_a_hold(world: World, kind: str) -> None:
     hold = placed(world, ON_MESSAGE_1[kind])
     for path in PATHS:
         path(world)
-        assert world.archive.read(sha256(messages_of(1)[0].data).digest()) == messages_of(1)[0].data, path.__name__
+        assert world.archive.read(sha256(messages_of(1)[0].data or b"").digest()) == messages_of(1)[0].data, path.__name__
         assert world.value("SELECT count(*) FROM message_copies WHERE message_id = :m AND deleted_at IS NULL", m=id_of(1)) == 1
     release(world, hold)
     assert delete_message(world.engine, world.archive, id_of(1), "asked for").messages == 1
