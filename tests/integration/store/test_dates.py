@@ -175,7 +175,7 @@ def test_a_row_that_cannot_be_read_is_failed_and_the_others_are_leased(world: Wo
     indexer = Indexer(plain, world.archive, None, 2)  # type: ignore[arg-type]
     leased = []
     while (lease := indexer.lease()) is not None:
-        leased += [row.subject for row in lease.rows]
+        leased += [row.subject or "" for row in lease.rows]
     plain.dispose()
     assert sorted(leased) == ["m2", "m3", "m5"]
     found = rows(world.engine)

@@ -8,14 +8,13 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from archiver.db.ids import message_uuid
-from archiver.reading.export_formats import FORMATS
+from archiver.reading.export_formats import FORMATS, ExportedMessage
 from tests.support.awkward_mail import AWKWARD
 from tests.unit.connectors.files.reader import imported
 
@@ -46,12 +45,9 @@ def come_back(kind: str, mails: list[bytes]) -> None:
         target = folder / {"zip": "out.zip", "mbox": "out.mbox", "maildir": "out"}[kind]
         out = FORMATS[kind](folder / "draft", target)
         for data in mails:
-            row = SimpleNamespace(
-                id=message_uuid(sha256(data).digest()),
-                sender="ann@example.org",
-                sort_at=datetime(2020, 1, 6, 10, tzinfo=UTC),
-                size_bytes=len(data),
-            )
+            digest = sha256(data).digest()
+            sent_at = datetime(2020, 1, 6, 10, tzinfo=UTC)
+            row = ExportedMessage(message_uuid(digest), digest, sent_at, "ann@example.org", "a subject", len(data))
             out.add(row, io.BytesIO(data))
         (folder / "lines").write_bytes(b"")
         out.finish(folder / "lines")
