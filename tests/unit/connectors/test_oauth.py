@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from connectors import oauth
 from connectors.oauth import TokenCache
 
 
@@ -40,7 +39,7 @@ def test_threads_wait_for_the_request_of_the_first() -> None:
 
 def test_a_token_is_replaced_before_it_expires(monkeypatch: pytest.MonkeyPatch) -> None:
     cache, server, now = TokenCache(), Server(), [1000.0]
-    monkeypatch.setattr(oauth.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr("connectors.oauth.time.monotonic", lambda: now[0])
     cache.get("a", server.request)
     now[0] += 3299
     assert cache.get("a", server.request) == "token 1"
@@ -50,7 +49,7 @@ def test_a_token_is_replaced_before_it_expires(monkeypatch: pytest.MonkeyPatch) 
 
 def test_half_the_life_of_a_short_lived_token_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     cache, server, now = TokenCache(), Server(life_seconds=10), [1000.0]
-    monkeypatch.setattr(oauth.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr("connectors.oauth.time.monotonic", lambda: now[0])
     cache.get("a", server.request)
     now[0] += 4
     assert cache.get("a", server.request) == "token 1"
@@ -69,7 +68,7 @@ def test_a_rejected_token_is_not_used_again() -> None:
 
 
 def test_the_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(oauth, "_TOKENS_AT_MOST", 2)
+    monkeypatch.setattr("connectors.oauth._TOKENS_AT_MOST", 2)
     cache = TokenCache()
     for name in ("a", "b", "c"):
         cache.get(name, lambda name=name: (name, 3600.0))  # type: ignore[misc]
