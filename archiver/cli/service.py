@@ -76,15 +76,15 @@ def install(
 def unit_text(python: Path, folder: Path, data: Path, *, run_as: str | None) -> str:
     return _UNIT.format(
         mark=_MARK,
-        command=f"{_quoted(str(python))} -P -m archiver up",
+        command=f"{_quote(str(python))} -P -m archiver up",
         folder=str(folder).replace("%", "%%"),
-        data=_quoted(f"ARCHIVER_DATA={data}", is_command=False),
+        data=_quote(f"ARCHIVER_DATA={data}", is_command=False),
         user=f"User={run_as}\n" if run_as else "",
         target="multi-user.target" if run_as else "default.target",
     )
 
 
-def _quoted(text: str, *, is_command: bool = True) -> str:
+def _quote(text: str, *, is_command: bool = True) -> str:
     """systemd.service(5): % begins a specifier everywhere, $ a variable in commands."""
     if "\n" in text:
         raise UsageError(f"{text!r}: a path with a line break can't be part of a unit")

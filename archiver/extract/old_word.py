@@ -63,7 +63,7 @@ def read_old_word(data: bytes) -> Iterator[TextPage]:
     else:
         table = file.stream("1Table" if flags & _TABLE_1 else "0Table") or file.stream("1Table", "0Table") or b""
         text, expected = _word_97(stream, table)
-    yield TextPage(0, _cleaned(text))
+    yield TextPage(0, _clean(text))
     if len(text) < expected * 0.95:
         raise ExtractionRefused(ExtractionState.OK, f"{len(text)} of {expected} characters could be read")
 
@@ -117,7 +117,7 @@ def _word_95(stream: bytes, flags: int, codepage: str) -> tuple[str, int]:
     return stream[first:last].decode(codepage, "replace"), max(0, last - first)
 
 
-def _cleaned(text: str) -> str:
+def _clean(text: str) -> str:
     """Removes field instructions and keeps their results; nested instructions are removed in the next pass."""
     for _ in range(3):
         text = _FIELD.sub("", text)

@@ -18,7 +18,7 @@ _PATH = re.compile(r"""(?<![\w.:/-])/[^\s'"`<>|:;,()\[\]]+""")
 
 def without_paths(text: str) -> str:
     """Shortens each server path to its last component. Other words with a slash (mail folders, routes) stay."""
-    return _PATH.sub(_shortened, text)
+    return _PATH.sub(_shorten, text)
 
 
 def without_paths_in(item: Shown, field: str) -> Shown:
@@ -27,7 +27,7 @@ def without_paths_in(item: Shown, field: str) -> Shown:
     return replace(item, **{field: without_paths(text)}) if text else item
 
 
-def _shortened(match: re.Match[str]) -> str:
+def _shorten(match: re.Match[str]) -> str:
     path = match[0]
     return f"…/{path.rstrip('/').rpartition('/')[2]}" if path.split("/")[1] in _roots() else path
 

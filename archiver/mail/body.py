@@ -137,7 +137,7 @@ class BodyCollector:
         group = self._group(index)
         if kind in ("text/html", "text/x-amp-html"):
             if kind == "text/html" or not group.html:
-                group.html.append(_decoded_html(content, charset, self.defects))
+                group.html.append(_decode_html(content, charset, self.defects))
             return
         if kind == "text/calendar":
             self._calendar(part, content)
@@ -259,7 +259,7 @@ def _both_forms(group: _Alternatives) -> list[MarkedText]:
     return combine(plain, [one.text for one in group.from_html if one.text.text], prefer_html=is_short)
 
 
-def _decoded_html(content: bytes, charset: str, defects: Defects) -> str:
+def _decode_html(content: bytes, charset: str, defects: Defects) -> str:
     if not content.isascii() and (not charset or charsets.codec_for(charset) in (None, "ascii")):
         meta = _META_CHARSET.search(content[:8192])
         if meta is not None:

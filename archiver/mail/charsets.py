@@ -105,10 +105,10 @@ def decode(data: bytes, declared: str, defects: Defects) -> str:
         return _without_charset(data, declared, defects)
     if codec == "cp1252":
         return _western(data, defects)
-    return _declared(data, codec, declared, defects)
+    return _decode_declared(data, codec, declared, defects)
 
 
-def _declared(data: bytes, codec: str, declared: str, defects: Defects) -> str:
+def _decode_declared(data: bytes, codec: str, declared: str, defects: Defects) -> str:
     if codec == "utf-8" and data.startswith(codecs.BOM_UTF8):
         codec = "utf-8-sig"
     if codec == "utf-8" and data.isascii() and (_ISO_2022_JP.search(data) or _ISO_2022_KR in data):
@@ -126,7 +126,7 @@ def _declared(data: bytes, codec: str, declared: str, defects: Defects) -> str:
     outside = len(text) - len(text.encode("ascii", "ignore"))
     if bad <= max(2, outside * _FEW):
         return text
-    return _detected(data, defects, text)
+    return _detect(data, defects, text)
 
 
 def _without_half_pairs(text: str) -> str:
@@ -159,10 +159,10 @@ def _without_charset(data: bytes, declared: str, defects: Defects) -> str:
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError:
-        return _detected(data, defects, "")
+        return _detect(data, defects, "")
 
 
-def _detected(data: bytes, defects: Defects, otherwise: str) -> str:
+def _detect(data: bytes, defects: Defects, otherwise: str) -> str:
     # Only bytes outside ASCII carry information, and the first of them may be far into the text.
     first = re.search(rb"[\x80-\xff]", data)
     start = max(0, first.start() - 1024) if first else 0

@@ -101,7 +101,7 @@ class _Scanner:
 
     def _add(self, place: _Place, block: Block) -> None:
         """Adds a part whose header was read, and queues its children."""
-        content_type, disposition, encoding, content_id = _described(block, self._defects)
+        content_type, disposition, encoding, content_id = _describe(block, self._defects)
         if "/" not in content_type.value:
             if content_type.value:
                 self._defects.add("content_type_broken", content_type.value)
@@ -198,7 +198,7 @@ def _before_line_end(buffer: bytes, start: int, at: int) -> int:
     return at
 
 
-def _described(block: Block, defects: Defects) -> tuple[Parametrised, Parametrised, str, str]:
+def _describe(block: Block, defects: Defects) -> tuple[Parametrised, Parametrised, str, str]:
     values = {name: value for name, value in reversed(block.fields) if name in _DESCRIBING}  # the first of several counts
     content_type = parse_parameters(values["content-type"], defects) if "content-type" in values else NOTHING
     disposition = parse_parameters(values["content-disposition"], defects) if "content-disposition" in values else NOTHING

@@ -82,7 +82,7 @@ def complete(connection: Connection, scope: MailScope, query: str) -> list[Compl
     if kind is None or (kind == "address" and not value):
         return []
     found = _beginning(connection, scope, kind, value, _MOST_COMPLETIONS, _ROLES.get(operator))
-    return [Completion(f"{before}{sign}{operator}:{_quoted(one.value)} ") for one in found]
+    return [Completion(f"{before}{sign}{operator}:{_quote(one.value)} ") for one in found]
 
 
 def _last_word(query: str) -> tuple[str, str]:
@@ -113,5 +113,5 @@ def _beginning(
     return [Suggestion(kind, *row) for row in connection.execute(statement, values)]
 
 
-def _quoted(value: str) -> str:
+def _quote(value: str) -> str:
     return value if all(char.isalnum() or char in "@.-_/+" for char in value) else '"' + value.replace('"', " ") + '"'

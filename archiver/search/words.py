@@ -66,10 +66,10 @@ def fold_word(word: str) -> str:
 
 def fold(text: str) -> str:
     """Folds only non-ASCII runs, which are mostly short and recurring, and therefore cached."""
-    return _FOREIGN.sub(_folded_run, text)
+    return _FOREIGN.sub(_fold_run, text)
 
 
-def _folded_run(match: re.Match[str]) -> str:
+def _fold_run(match: re.Match[str]) -> str:
     run = match.group()
     return _fold_short(run) if len(run) <= _SHORT_RUN else fold_any(run)
 

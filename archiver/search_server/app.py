@@ -107,7 +107,7 @@ async def _body(request: Request, limit: int) -> bytes:
 
 
 async def _other(endpoint: Endpoint, call: Call, pools: Pools) -> ServerResponse:
-    return await asyncio.get_running_loop().run_in_executor(pools.others, _guarded, endpoint, call)
+    return await asyncio.get_running_loop().run_in_executor(pools.others, _guard, endpoint, call)
 
 
 async def _search(endpoint: Endpoint, call: Call, pools: Pools) -> ServerResponse:
@@ -119,7 +119,7 @@ async def _search(endpoint: Endpoint, call: Call, pools: Pools) -> ServerRespons
     pools.waiting += 1
     try:
         for attempt in (call, replace(call, late=True)):
-            task = loop.run_in_executor(pools.searches, _guarded, endpoint, attempt)
+            task = loop.run_in_executor(pools.searches, _guard, endpoint, attempt)
             done, _ = await asyncio.wait({task}, timeout=seconds)
             if done:
                 return task.result()
@@ -144,7 +144,7 @@ def _cutoff_seconds(call: Call) -> float:
     return (CUTOFF_MS if cutoff is None else max(1, cutoff)) / 1000
 
 
-def _guarded(endpoint: Endpoint, call: Call) -> ServerResponse:
+def _guard(endpoint: Endpoint, call: Call) -> ServerResponse:
     """Translates errors of libraries. A panic in Rust is a BaseException and must not end the thread."""
     try:
         return endpoint.handler(call)

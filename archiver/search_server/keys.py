@@ -156,7 +156,7 @@ class KeyRing:
         return {**key, "key": self.secret(key)}
 
     def create(self, body: Any) -> dict[str, Any]:
-        key = _checked_new(body)
+        key = _check_new(body)
         if any(known["uid"] == key["uid"] for known in self.all()):
             raise ApiError("api_key_already_exists", f"`uid` field value `{key['uid']}` is already an existing API key.")
         self._save(key)
@@ -216,7 +216,7 @@ def _default_keys() -> list[dict[str, Any]]:
     ]
 
 
-def _checked_new(body: Any) -> dict[str, Any]:
+def _check_new(body: Any) -> dict[str, Any]:
     if not isinstance(body, dict):
         raise ApiError("bad_request", f"Invalid value type: expected an object, but found {kind(body)}")
     for field in body:

@@ -54,7 +54,7 @@ def serve(
         )
         if ready is not None:
             address = listener.getsockname()
-            ready(f"http://{_bracketed(address[0])}:{address[1]}")
+            ready(f"http://{_bracket(address[0])}:{address[1]}")
         with _signals_end_cleanly(), _tuned_interpreter():
             uvicorn.Server(config).run(sockets=[listener])
 
@@ -103,5 +103,5 @@ def _adopt(descriptor: int) -> socket.socket:
     return socket.socket(fileno=descriptor)
 
 
-def _bracketed(host: str) -> str:
+def _bracket(host: str) -> str:
     return f"[{host}]" if ":" in host else host

@@ -89,21 +89,21 @@ class ServerState:
         marks = ", ".join("?" for _ in values)
         statement = f"INSERT INTO {table} ({names}) VALUES ({marks})"  # noqa: S608  (names are ours)
         with self._lock:
-            return self._connection.execute(statement, [_packed(value) for value in values.values()]).lastrowid or 0
+            return self._connection.execute(statement, [_pack(value) for value in values.values()]).lastrowid or 0
 
     def update(self, table: str, key: str, identity: Any, values: Mapping[str, Any]) -> None:
         assignments = ", ".join(f"{name} = ?" for name in values)
         statement = f"UPDATE {table} SET {assignments} WHERE {key} = ?"  # noqa: S608  (names are ours)
-        self.run(statement, [*map(_packed, values.values()), identity])
+        self.run(statement, [*map(_pack, values.values()), identity])
 
     def all(self, statement: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> list[Row]:
         with self._lock:
-            return [_unpacked(row) for row in self._connection.execute(statement, parameters)]
+            return [_unpack(row) for row in self._connection.execute(statement, parameters)]
 
     def one(self, statement: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> Row | None:
         with self._lock:
             row = self._connection.execute(statement, parameters).fetchone()
-        return None if row is None else _unpacked(row)
+        return None if row is None else _unpack(row)
 
     def note(self, name: str) -> Any:
         row = self.one("SELECT value FROM notes WHERE name = ?", [name])
@@ -122,11 +122,11 @@ def marks(values: Iterable[Any]) -> str:
     return ", ".join("?" for _ in values)
 
 
-def _packed(value: Any) -> Any:
+def _pack(value: Any) -> Any:
     return orjson.dumps(value) if isinstance(value, (dict, list)) else value
 
 
-def _unpacked(row: sqlite3.Row) -> Row:
+def _unpack(row: sqlite3.Row) -> Row:
     return {
         name: orjson.loads(row[name]) if name in _JSON_COLUMNS and row[name] is not None else row[name]
         for name in row.keys()  # noqa: SIM118

@@ -80,17 +80,17 @@ def validate(kind: ConnectorKind, settings: Mapping[str, Any], secrets: Mapping[
     """Raises UsageError with one line per invalid value; a secret's value is never shown."""
     if problem := missing_extra(kind.extra):
         raise UsageError(f"a source of kind {kind.name} can't be used: {problem}")
-    checked = _validated(kind, kind.settings, settings, "setting")
+    checked = _validate(kind, kind.settings, settings, "setting")
     schedule = getattr(checked, "schedule", None)
     if schedule:
         try:
             check_schedule(schedule)
         except ValueError as error:
             raise UsageError(f"the setting schedule={schedule!r} of {kind.name}: expected {error}") from None
-    return checked, _validated(kind, kind.secrets, secrets, "secret")
+    return checked, _validate(kind, kind.secrets, secrets, "secret")
 
 
-def _validated(kind: ConnectorKind, model: type[BaseModel], values: Mapping[str, Any], what: str) -> BaseModel:
+def _validate(kind: ConnectorKind, model: type[BaseModel], values: Mapping[str, Any], what: str) -> BaseModel:
     try:
         return model.model_validate(dict(values))
     except ValidationError as error:

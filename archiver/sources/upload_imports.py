@@ -69,7 +69,7 @@ def _begin(
     import_id = uuid7()
     place = uploads.folder(settings).absolute() / f"import-{import_id}"
     try:
-        paths = [_linked(settings, place / str(number), upload) for number, upload in enumerate(found)]
+        paths = [_link(settings, place / str(number), upload) for number, upload in enumerate(found)]
         ids = [upload.id for upload in found]
         return imports.begin(
             engine, keyring, paths, mailbox, {}, principal, import_id=import_id, upload_folder=place.name, upload_ids=ids
@@ -88,7 +88,7 @@ def _under_way(connection: Connection, found: list[Upload], mailbox: str) -> Imp
     return item if item.outcome is None and item.mailbox == mailbox else None
 
 
-def _linked(settings: Settings, folder: Path, upload: Upload) -> Path:
+def _link(settings: Settings, folder: Path, upload: Upload) -> Path:
     """Links the upload under its original name, after which archive folders are named. The name can't escape the folder."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = folder / (clean_name(upload.name).lstrip(".") or "mail")

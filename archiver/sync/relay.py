@@ -172,7 +172,7 @@ class Relay:
                 while True:
                     self._wake.clear()
                     requested, self._requested = self._queues_to_check(), set()
-                    sent = await self._guarded(self._send_round(queues, requested))
+                    sent = await self._guard(self._send_round(queues, requested))
                     if sent is None:
                         self._requested |= requested
                     elif sent:
@@ -203,7 +203,7 @@ class Relay:
         """BullMQ gave up a job: settle it now instead of at the next poll."""
         self._failed.set()
 
-    async def _guarded(self, work: Any) -> Any:
+    async def _guard(self, work: Any) -> Any:
         """Postgres and Redis may be down for a while; the relay waits for them, and survives every other error."""
         try:
             return await work
@@ -261,7 +261,7 @@ class Relay:
         async with JobQueues(self.redis_url) as queues:
             while True:
                 self._failed.clear()
-                await self._guarded(self._maintain_once(queues))
+                await self._guard(self._maintain_once(queues))
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._failed.wait(), self.resend_seconds)
 

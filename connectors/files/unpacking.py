@@ -157,12 +157,12 @@ class Unpacking:
         parts = [_fit_name(part) for part in name.replace("\\", "/").split("/") if part not in ("", ".", "..")]
         parts = parts[-_PARTS_LIMIT:] or ["file"]
         number = max(self._numbers.get(tuple(parts[:count]), 1) for count in range(1, len(parts) + 1))
-        while blocked := self._blocked(target := self._numbered(parts, number)):
+        while blocked := self._blocked(target := self._number(parts, number)):
             number += 1
             self._numbers[tuple(parts[:blocked])] = number
         return target
 
-    def _numbered(self, parts: list[str], number: int) -> Path:
+    def _number(self, parts: list[str], number: int) -> Path:
         return self.target.joinpath(*parts if number == 1 else (f"{part}~{number}" for part in parts))
 
     def _blocked(self, target: Path) -> int:
@@ -225,7 +225,7 @@ class Decompressed:
     def __init__(self, kind: FileKind, raw: IO[bytes]) -> None:
         self._kind, self._raw = kind, raw
         self.error: Exception | None = None
-        self._pieces = self._decoded()
+        self._pieces = self._decode()
         self._left = b""
 
     def read(self, size: int = -1) -> bytes:
@@ -237,7 +237,7 @@ class Decompressed:
         found, self._left = self._left[:size], self._left[size:] if size >= 0 else b""
         return found
 
-    def _decoded(self) -> Iterator[bytes]:
+    def _decode(self) -> Iterator[bytes]:
         pieces: list[bytes] = []
         size = 0
         try:

@@ -62,11 +62,11 @@ class _Bytes:
         whole = self._carry + encoded
         end = len(whole) // 4 * 4
         self._carry = whole[end:]
-        self._write(_decoded(whole[:end]))
+        self._write(_decode(whole[:end]))
 
     def finish(self) -> tuple[bytes | None, Path | None]:
         if self._carry:
-            self._write(_decoded(self._carry + b"=" * (-len(self._carry) % 4)))
+            self._write(_decode(self._carry + b"=" * (-len(self._carry) % 4)))
         if self._file is None:
             return bytes(self._memory), None
         self._file.close()
@@ -88,7 +88,7 @@ class _Bytes:
             self._file.write(data)
 
 
-def _decoded(encoded: bytes) -> bytes:
+def _decode(encoded: bytes) -> bytes:
     try:
         return binascii.a2b_base64(encoded.translate(_STANDARD), strict_mode=True) if encoded else b""
     except binascii.Error as error:

@@ -102,7 +102,7 @@ class ImapSession:
             responses = wire.run(b"UID SEARCH " + criteria)
         found = Uids()
         for response in responses:
-            given = _searched(response)
+            given = _search(response)
             if given is not None:
                 found = given
         return found
@@ -166,7 +166,7 @@ def _opened(responses: list[Response]) -> Status:
     return Status(codes[b"EXISTS"], codes.get(b"UIDNEXT"), codes[b"UIDVALIDITY"], codes.get(b"HIGHESTMODSEQ"))
 
 
-def _searched(response: Response) -> Uids | None:
+def _search(response: Response) -> Uids | None:
     text = response.text
     if text[:6].upper() == b"SEARCH":
         numbers = text[6:].split(b"(")[0].split()

@@ -29,14 +29,14 @@ class Uids:
                 raise Broken("a set of UIDs that can't be read")
             low, high = int(first), int(last or first)
             pairs.append((min(low, high), max(low, high)))
-        return cls._joined(pairs)
+        return cls._join(pairs)
 
     @classmethod
     def of(cls, numbers: Iterable[int]) -> Uids:
-        return cls._joined([(number, number) for number in numbers])
+        return cls._join([(number, number) for number in numbers])
 
     @classmethod
-    def _joined(cls, pairs: list[tuple[int, int]]) -> Uids:
+    def _join(cls, pairs: list[tuple[int, int]]) -> Uids:
         joined: list[tuple[int, int]] = []
         for low, high in sorted(pairs):
             if low < 1 or high > _LARGEST:

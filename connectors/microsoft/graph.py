@@ -119,7 +119,7 @@ class Graph:
 
     def get(self, address: str, permission: str, *, prefer: str = "", version: str = VERSION) -> dict[str, Json]:
         """A JSON response, from a path or from a link that Graph returned."""
-        return self._tried(address, permission, _parsed, prefer=prefer, version=version)
+        return self._tried(address, permission, _parse, prefer=prefer, version=version)
 
     def pages(self, path: str, permission: str) -> Iterator[dict[str, Json]]:
         """The entries of a list, over all pages."""
@@ -152,7 +152,7 @@ class Graph:
         answer = self._tried(
             "/$batch",
             permission,
-            lambda response: _parsed(response, most_bytes),
+            lambda response: _parse(response, most_bytes),
             method="POST",
             content=orjson.dumps({"requests": requests}),
             headers={"Content-Type": "application/json"},
@@ -280,7 +280,7 @@ def _asks_for_a_pause(status: int, headers: Mapping[str, str]) -> bool:
     return status == 429 or (status in _PASSING and "Retry-After" in headers)
 
 
-def _parsed(response: httpx2.Response, most_bytes: int = _ANSWER_BYTES) -> dict[str, Json]:
+def _parse(response: httpx2.Response, most_bytes: int = _ANSWER_BYTES) -> dict[str, Json]:
     parts, size = [], 0
     for chunk in response.iter_bytes():
         size += len(chunk)

@@ -30,7 +30,7 @@ class GraphRefetch:
         tree = update(self.graph, self.base, self.address, Tree(with_hidden=True), {}).tree
         packer = Packer(BATCH_MESSAGES)
         try:
-            yield from self._packed(requested, tree, packer)
+            yield from self._pack(requested, tree, packer)
         except ConnectorError:  # store what arrived before it; otherwise a small quota could prevent any progress
             if not packer.empty:
                 yield packer.take()
@@ -38,7 +38,7 @@ class GraphRefetch:
         if not packer.empty:
             yield packer.take()
 
-    def _packed(self, requested: list[str], tree: Tree, packer: Packer) -> Iterator[Batch]:
+    def _pack(self, requested: list[str], tree: Tree, packer: Packer) -> Iterator[Batch]:
         for start in range(0, len(requested), BATCH_REQUESTS):
             stretch = requested[start : start + BATCH_REQUESTS]
             entries = self._entries(stretch)
@@ -46,7 +46,7 @@ class GraphRefetch:
             for key in stretch:
                 if key not in entries:
                     packer.put(not_found(key))
-            for found in self._downloaded(there):
+            for found in self._download(there):
                 if not packer.room_for(found):
                     yield packer.take()
                 packer.put(found)
@@ -70,7 +70,7 @@ class GraphRefetch:
                 return None
             raise Unavailable(f"a message can't be looked up: {refused}") from refused
 
-    def _downloaded(self, wanted: list[tuple[MessageMetadata, str]]) -> Iterator[Found]:
+    def _download(self, wanted: list[tuple[MessageMetadata, str]]) -> Iterator[Found]:
         run = self.downloads.run(self.base, wanted)
         for _ in wanted:
             try:

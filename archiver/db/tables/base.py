@@ -50,7 +50,7 @@ Texts = Annotated[list[str], mapped_column(server_default=text("'{}'::text[]"))]
 
 
 def one_of(column: str, states: type[StrEnum]) -> CheckConstraint:
-    return CheckConstraint(f"{column} IN ({_quoted(states)})", name=column)
+    return CheckConstraint(f"{column} IN ({_quote(states)})", name=column)
 
 
 def sha256_length(column: str) -> CheckConstraint:
@@ -66,5 +66,5 @@ def in_range(column: str) -> str:
     return f"{column} >= '{FIRST:%Y-%m-%d} 00:00:00+00' AND {column} < '{END:%Y-%m-%d} 00:00:00+00'"
 
 
-def _quoted(states: Iterable[str]) -> str:
+def _quote(states: Iterable[str]) -> str:
     return ", ".join(f"'{state}'" for state in states)

@@ -146,7 +146,7 @@ def type_of(schema: dict[str, Any]) -> Type:
         name = schema["$ref"].removeprefix(_REF)
         return [(name, name)]
     if options := schema.get("anyOf") or schema.get("oneOf"):
-        return _joined([type_of(option) for option in options])
+        return _join([type_of(option) for option in options])
     if "enum" in schema:
         return [(" | ".join(json.dumps(value) for value in schema["enum"]), None)]
     if "const" in schema:
@@ -159,7 +159,7 @@ def type_of(schema: dict[str, Any]) -> Type:
     return [(schema.get("format", kind) if kind == "string" else str(kind), None)]
 
 
-def _joined(options: list[Type]) -> Type:
+def _join(options: list[Type]) -> Type:
     pieces: Type = []
     for option in options:
         pieces += [(" or ", None), *option] if pieces else option

@@ -61,7 +61,7 @@ def read_calendar(text: str) -> tuple[Event, ...]:
         elif name in ("DTSTART", "DTEND", "DUE"):
             current.setdefault(name, _stamp(parameters, value))
         else:
-            current.setdefault(name, _ESCAPE.sub(_unescaped, value).strip())
+            current.setdefault(name, _ESCAPE.sub(_unescape, value).strip())
     return tuple(events)
 
 
@@ -106,5 +106,5 @@ def _stamp(parameters: str, value: str) -> str:
     return f"{year}-{month}-{day} {hour}:{minute}" + (" UTC" if utc else f" {zone[1]}" if zone else "")
 
 
-def _unescaped(found: re.Match[str]) -> str:
+def _unescape(found: re.Match[str]) -> str:
     return "\n" if found[1] in "nN" else found[1]

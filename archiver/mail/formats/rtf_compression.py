@@ -20,10 +20,10 @@ def decompress_rtf(data: bytes, most: int) -> bytes | None:
     kind = _HEADER.unpack_from(data)[2]
     if kind == _PLAIN:
         return data[_HEADER.size : _HEADER.size + most]
-    return _decompressed(data, most) if kind == _COMPRESSED else None
+    return _decompress(data, most) if kind == _COMPRESSED else None
 
 
-def _decompressed(data: bytes, most: int) -> bytes:
+def _decompress(data: bytes, most: int) -> bytes:
     """The window is the end of the output, preceded by the dictionary: its position n is the n-th byte, modulo 4096."""
     out = bytearray(_START)
     wanted, at = len(_START) + most, _HEADER.size

@@ -47,11 +47,11 @@ def smime_content(content: bytes, budget: DecodeBudget, defects: Defects) -> byt
         return None
     octets = _octets(content, _inside(content, at))
     if octets is not None and kind is SmimeKind.COMPRESSED:
-        octets = _inflated(octets, budget, defects)
+        octets = _inflate(octets, budget, defects)
     return octets if octets is not None and budget.take(len(octets), defects) else None
 
 
-def _inflated(octets: bytes, budget: DecodeBudget, defects: Defects) -> bytes | None:
+def _inflate(octets: bytes, budget: DecodeBudget, defects: Defects) -> bytes | None:
     decoder, pieces = zlib.decompressobj(), []
     try:
         while octets and not decoder.eof:

@@ -74,7 +74,7 @@ def read_tnef(content: bytes, budget: DecodeBudget, defects: Defects) -> Tnef | 
             _take(found, level, name, data)
         except _Cut:
             defects.add("tnef_cut")
-    return _unwrapped(found, budget, defects)
+    return _unwrap(found, budget, defects)
 
 
 def _attributes(content: bytes) -> Iterator[tuple[int, int, memoryview]]:
@@ -122,7 +122,7 @@ def _properties(data: memoryview, wanted: frozenset[int], codepage: str) -> Iter
         if kind in _FIXED:
             if name in wanted:
                 yield name, bytes(data[at : at + _FIXED[kind]])
-            at += _padded(_FIXED[kind] * count)
+            at += _pad(_FIXED[kind] * count)
             continue
         if kind not in _VARIABLE:
             return
@@ -130,10 +130,10 @@ def _properties(data: memoryview, wanted: frozenset[int], codepage: str) -> Iter
             length, at = _number(data, at)
             if number == 0 and name in wanted:
                 yield name, _value(kind, bytes(data[at : at + length]), codepage)
-            at += _padded(length)
+            at += _pad(length)
 
 
-def _padded(length: int) -> int:
+def _pad(length: int) -> int:
     return length + -length % 4
 
 
@@ -143,7 +143,7 @@ def _after_name(data: memoryview, at: int) -> int:
     if not is_text:
         return at + 4
     length, at = _number(data, at)
-    return at + _padded(length)
+    return at + _pad(length)
 
 
 def _number(data: memoryview, at: int) -> tuple[int, int]:
@@ -158,7 +158,7 @@ def _value(kind: int, data: bytes, codepage: str) -> bytes | str:
     return charsets.decode(data.rstrip(b"\0"), codepage, Defects()) if kind == 0x1E else data
 
 
-def _unwrapped(found: _Found, budget: DecodeBudget, defects: Defects) -> Tnef | None:
+def _unwrap(found: _Found, budget: DecodeBudget, defects: Defects) -> Tnef | None:
     internet = found.properties.get(_INTERNET_CODEPAGE)
     codepage = _codepage(int.from_bytes(internet, "little")) if isinstance(internet, bytes) else ""
     html = _text(found.properties.get(_HTML, b""), codepage)
@@ -190,11 +190,11 @@ def _file(file: dict[int, bytes | str]) -> TnefFile:
 def _text(value: bytes | str, codepage: str) -> str:
     if isinstance(value, bytes):
         value = value.rstrip(b"\0")
-        value = charsets.decode(value, codepage, Defects()) if codepage and not _is_utf8(value) else _guessed(value)
+        value = charsets.decode(value, codepage, Defects()) if codepage and not _is_utf8(value) else _guess(value)
     return value.strip("\0")
 
 
-def _guessed(value: bytes) -> str:
+def _guess(value: bytes) -> str:
     return value.decode("utf-8") if _is_utf8(value) else value.decode("cp1252", "replace")
 
 

@@ -124,7 +124,7 @@ class _AddressList:
         while position < len(text):
             char = text[position]
             if char == '"':
-                position = self._quoted(position)
+                position = self._quote(position)
             elif char == "(":
                 position = self._skip_comment(position)
             elif char == "<":
@@ -148,7 +148,7 @@ class _AddressList:
         self._phrase.append(token)
         self._source.append(token)
 
-    def _quoted(self, position: int) -> int:
+    def _quote(self, position: int) -> int:
         match = _QUOTED.match(self._text, position) if self._quotes_close else None
         if match is None:
             self._quotes_close = False

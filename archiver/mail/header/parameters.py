@@ -70,7 +70,7 @@ def _parse(raw: str, defects: Defects) -> Parametrised:
             numbered = pieces.setdefault(continued[1].lower(), {})
             numbered.setdefault(int(continued[2] or 0), (continued[3] is not None, given))
     for name, numbered in pieces.items():  # the RFC 2231 form takes precedence over a plain one next to it
-        plain[name] = _assembled(numbered, defects)
+        plain[name] = _assemble(numbered, defects)
     return Parametrised(value, plain)
 
 
@@ -100,7 +100,7 @@ def _plain(given: str, defects: Defects) -> str:
     return tidy(decode_words(given, defects)) if "=?" in given else given
 
 
-def _assembled(numbered: dict[int, tuple[bool, str]], defects: Defects) -> str:
+def _assemble(numbered: dict[int, tuple[bool, str]], defects: Defects) -> str:
     """RFC 2231, sections 3 and 4: numbered pieces, some of them percent-encoded, the first one with the charset."""
     charset, collected = "", b""
     for position, (_, (encoded, given)) in enumerate(sorted(numbered.items())):

@@ -47,7 +47,7 @@ def decode_words(text: str, defects: Defects) -> str:
     """Decodes RFC 2047 encoded words wherever they occur. Linear in the length of the text."""
     if "=?" not in text:
         return text
-    return "".join(_texts(_joined(_chunks(text, defects)), defects))
+    return "".join(_texts(_join(_chunks(text, defects)), defects))
 
 
 def _chunks(text: str, defects: Defects) -> Iterator[_Chunk]:
@@ -70,13 +70,13 @@ def _chunks(text: str, defects: Defects) -> Iterator[_Chunk]:
             body, resume_at = text[start.end() : ends_at], ends_at + 2
         if start.start() > position:
             yield "", text[position : start.start()]
-        yield start[1].partition("*")[0].lower(), _decoded(start[2], body, defects)
+        yield start[1].partition("*")[0].lower(), _decode(start[2], body, defects)
         position = resume_at
     if position < len(text):
         yield "", text[position:]
 
 
-def _decoded(encoding: str, body: str, defects: Defects) -> bytes:
+def _decode(encoding: str, body: str, defects: Defects) -> bytes:
     raw = body.encode("utf-8", "surrogateescape")
     if encoding in "qQ":
         return binascii.a2b_qp(raw.replace(b"\n", b""), header=True)
@@ -94,7 +94,7 @@ def base64_bytes(body: str, defects: Defects) -> bytes:
     return binascii.a2b_base64(clean + "=" * (-len(clean) % 4))
 
 
-def _joined(chunks: Iterator[_Chunk]) -> Iterator[_Chunk]:
+def _join(chunks: Iterator[_Chunk]) -> Iterator[_Chunk]:
     """White space between encoded words is not text (RFC 2047, 6.2). Adjacent words may split a character, in violation of
     5.3."""
     charset, pending, gap = "", bytearray(), ""

@@ -82,9 +82,9 @@ def read_html(wanted: Sequence[Html]) -> None:
     """Extracts the texts of several documents, step by step like `message.read_messages`, because this is where most time is
     spent."""
     prepared = [_prepared(one) for one in wanted]
-    texts = [soup_to_text(one.html) if one.is_soup else _extracted(one.html) for one in prepared]
+    texts = [soup_to_text(one.html) if one.is_soup else _extract(one.html) for one in prepared]
     for one, text, source in zip(wanted, texts, prepared, strict=True):
-        one.text = _marked(text, source.has_signs)
+        one.text = _mark(text, source.has_signs)
 
 
 def _prepared(wanted: Html) -> _Prepared:
@@ -111,7 +111,7 @@ def _prepared(wanted: Html) -> _Prepared:
     return _Prepared(html, is_soup, bool(regions))
 
 
-def _marked(text: str, has_signs: bool) -> MarkedText:
+def _mark(text: str, has_signs: bool) -> MarkedText:
     if not text:
         return EMPTY
     if "\n\n\n" in text or "\n \n" in text or "\xa0\n" in text:
@@ -119,7 +119,7 @@ def _marked(text: str, has_signs: bool) -> MarkedText:
     return stripped(_without_signs(text) if has_signs else MarkedText(text))
 
 
-def _extracted(html: str) -> str:
+def _extract(html: str) -> str:
     text: str = extract_plain_text(
         html, preserve_formatting=True, main_content=False, links=True, alt_texts=True, list_bullets=False, form_fields=True
     )

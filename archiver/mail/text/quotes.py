@@ -56,7 +56,7 @@ def mark_quotes(text: str) -> MarkedText:
     if _ANY.search(padded) is None:
         return MarkedText(text)
     by_word = _ANY_BY_WORD.search(padded) is not None
-    quotes = _merged(sorted(_quotes(padded, by_word)))
+    quotes = _merge(sorted(_quotes(padded, by_word)))
     spans = [MarkSpan(start, end, Mark.QUOTE) for start, end in quotes]
     signatures = [MarkSpan(start, end, Mark.SIGNATURE) for start, end in _signatures(padded, quotes, by_word)]
     if signatures:
@@ -96,7 +96,7 @@ def _attribution_start(padded: str, start: int) -> int:
     return max(0, start - _ATTRIBUTION_CHARS) + first if first >= 0 else start
 
 
-def _merged(spans: list[_Range]) -> list[_Range]:
+def _merge(spans: list[_Range]) -> list[_Range]:
     merged: list[_Range] = []
     for start, end in spans:
         if merged and start <= merged[-1][1]:

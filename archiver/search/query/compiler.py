@@ -109,10 +109,10 @@ def _search(part: QueryPart, strict: set[Term]) -> Search:
     if fields and not anywhere and not excluded:
         attributes = fields[0].attributes
         anywhere = [term for term in fields if term.attributes == attributes]
-    joins = [Join(_quoted(term), term.attributes, True) for term in fields if term.attributes != attributes]
-    joins += [Join(_quoted(term), term.attributes, False) for term in part.missing if term.attributes]
+    joins = [Join(_quote(term), term.attributes, True) for term in fields if term.attributes != attributes]
+    joins += [Join(_quote(term), term.attributes, False) for term in part.missing if term.attributes]
     exact = [term for term in anywhere if term.exact or term in strict]
-    pieces = [f"-{_quoted(term)}" for term in excluded] + [_quoted(term) for term in exact]
+    pieces = [f"-{_quote(term)}" for term in excluded] + [_quote(term) for term in exact]
     pieces += [WORD.findall(term.text)[0] for term in anywhere if term not in exact]
     return Search(" ".join(pieces), boolean.render(part.filter), attributes, tuple(joins))
 
@@ -295,5 +295,5 @@ def _among(attribute: str, values: Iterable[str]) -> Expression:
     return Filter(f"{attribute} = {quoted[0]}" if len(quoted) == 1 else f"{attribute} IN [{', '.join(quoted)}]")
 
 
-def _quoted(term: Term) -> str:
+def _quote(term: Term) -> str:
     return '"' + " ".join(re.sub('["\u201c\u201d\u201e]', " ", term.text).split()) + '"'

@@ -88,20 +88,20 @@ class _Parser:
     def _query(self, operator: str | None) -> Node:
         parts: list[Node] = []
         while self._next is not None and self._next.kind != "close":
-            joined = self._joined(operator)
+            joined = self._join(operator)
             if joined is not None:
                 parts.append(joined)
         return parts[0] if len(parts) == 1 else And(tuple(parts)) if parts else EVERYTHING
 
-    def _joined(self, operator: str | None) -> Node | None:
+    def _join(self, operator: str | None) -> Node | None:
         if self._is_word("AND"):
             self._take()
             return None
-        first = self._negated(operator)
+        first = self._negate(operator)
         parts = [] if first is None else [first]
         while self._is_word("OR"):
             sign = self._take()
-            following = None if self._ends() else self._negated(operator)
+            following = None if self._ends() else self._negate(operator)
             if not parts or following is None:
                 raise self._error("OR must be between two terms", sign)
             parts.append(following)
@@ -110,7 +110,7 @@ class _Parser:
     def _ends(self) -> bool:
         return self._next is None or self._next.kind == "close" or self._is_word("OR", "AND")
 
-    def _negated(self, operator: str | None) -> Node | None:
+    def _negate(self, operator: str | None) -> Node | None:
         if self._is_word("OR"):
             raise self._error("OR must be between two terms", self._take())
         if self._next is None or not (self._next.kind == "minus" or self._is_word("NOT")):
@@ -118,7 +118,7 @@ class _Parser:
         sign = self._take()
         if self._ends():
             raise self._error(f"{sign.text} must be followed directly by what to exclude", sign)
-        inner = self._negated(operator)
+        inner = self._negate(operator)
         if isinstance(inner, Text) and not inner.exact:
             inner = Text(inner.text, True, inner.place)
         return None if inner is None else NotQuery(inner)
@@ -161,7 +161,7 @@ class _Parser:
     def _value(self, token: _Token, name: str) -> tuple[QuerySpan, str]:
         """The text directly after the colon."""
         if self._text[self._at : self._at + 1] and self._text[self._at] in '"\u201c\u201d\u201e':
-            text, end = self._quoted(self._at)
+            text, end = self._quote(self._at)
         else:
             match = _VALUE_TEXT.match(self._text, self._at)
             text, end = (match[0], match.end()) if match else ("", self._at)
@@ -250,12 +250,12 @@ class _Parser:
         kind = match.lastgroup or ""
         start = match.start(kind)
         if kind == "quote":
-            text, self._at = self._quoted(start)
+            text, self._at = self._quote(start)
             return _Token("quote", text, start, self._at)
         self._at = match.end()
         return _Token(kind, match[kind], start, self._at)
 
-    def _quoted(self, start: int) -> tuple[str, int]:
+    def _quote(self, start: int) -> tuple[str, int]:
         closing = _CLOSING.search(self._text, start + 1)
         if closing is None:
             raise QueryError("this quotation mark is not closed", self._text, start)

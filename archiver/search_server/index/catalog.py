@@ -77,7 +77,7 @@ class Catalog:
                 "folder": engine.folder.name,
                 "primary_key": primary_key,
                 "settings": {},
-                "attributes": _packed(attributes),
+                "attributes": _pack(attributes),
                 "created_at": now,
                 "updated_at": now,
             },
@@ -114,7 +114,7 @@ class Catalog:
         attributes = entry.engine.attributes
         if attributes.changed:
             attributes.changed = False
-            self._state.update("indexes", "uid", entry.uid, {"attributes": _packed(attributes)})
+            self._state.update("indexes", "uid", entry.uid, {"attributes": _pack(attributes)})
 
     def rebuilt(self, entry: CatalogEntry, plan: FieldPlan) -> Engine:
         """A second engine with the same documents, built by another plan."""
@@ -175,7 +175,7 @@ class Catalog:
         name = row["folder"]
         if name in self._engines:
             return self._engines[name]
-        attributes = _unpacked(row["attributes"])
+        attributes = _unpack(row["attributes"])
         try:
             engine = Engine.open(self._folder / name, attributes)
         except IndexDamaged as error:
@@ -207,9 +207,9 @@ class Catalog:
                 shutil.rmtree(folder, ignore_errors=True)
 
 
-def _packed(attributes: Attributes) -> dict[str, Any]:
+def _pack(attributes: Attributes) -> dict[str, Any]:
     return {"names": attributes.names, "folded": sorted(attributes.folded), "long": attributes.long}
 
 
-def _unpacked(value: dict[str, Any]) -> Attributes:
+def _unpack(value: dict[str, Any]) -> Attributes:
     return Attributes(value["names"], set(value["folded"]), value["long"])

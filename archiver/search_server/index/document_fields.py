@@ -104,7 +104,7 @@ class RowBuilder:
         words: dict[str, list[str]] = {}
         values: dict[str, list[Any]] = {}
         marks = [(self._routes.get(name) or self._route(name)).top for name in document]
-        found, missing = _collected(document)
+        found, missing = _collect_all(document)
         for path, leaves in found.items():
             route = self._routes.get(path) or self._route(path)
             if route.searchable:
@@ -167,7 +167,7 @@ class RowBuilder:
         return list(found)
 
 
-def _collected(document: dict[str, Any]) -> tuple[dict[str, list[Any]], dict[str, int]]:
+def _collect_all(document: dict[str, Any]) -> tuple[dict[str, list[Any]], dict[str, int]]:
     """All attribute paths of a document with their values, and what is absent: _NULL, _EMPTY, or both."""
     found: dict[str, list[Any]] = {}
     missing: dict[str, int] = {}

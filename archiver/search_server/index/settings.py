@@ -97,7 +97,7 @@ def _strings(name: str, value: Any) -> list[str]:
     return list(dict.fromkeys(value))
 
 
-def _sorted_strings(name: str, value: Any) -> list[str]:
+def _sort_strings(name: str, value: Any) -> list[str]:
     return sorted(_strings(name, value))
 
 
@@ -224,13 +224,13 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "displayedAttributes": _strings,
     "searchableAttributes": _strings,
     "filterableAttributes": _filterable,
-    "sortableAttributes": _sorted_strings,
+    "sortableAttributes": _sort_strings,
     "foreignKeys": _localized,
     "rankingRules": _rules,
-    "stopWords": _sorted_strings,
-    "nonSeparatorTokens": _sorted_strings,
-    "separatorTokens": _sorted_strings,
-    "dictionary": _sorted_strings,
+    "stopWords": _sort_strings,
+    "nonSeparatorTokens": _sort_strings,
+    "separatorTokens": _sort_strings,
+    "dictionary": _sort_strings,
     "synonyms": _synonyms,
     "distinctAttribute": _text_or_null,
     "proximityPrecision": _one_of("byWord", "byAttribute"),
@@ -262,19 +262,19 @@ def apply_change(explicit: Mapping[str, Any], change: Mapping[str, Any]) -> dict
         if value is None:
             result.pop(name, None)
         elif SUB_METHODS[name] == "PATCH" and isinstance(value, dict):
-            result[name] = _merged(result.get(name, {}), value)
+            result[name] = _merge(result.get(name, {}), value)
         else:
             result[name] = value
     return result
 
 
-def _merged(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+def _merge(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
     merged = dict(old)
     for field, value in new.items():
         if value is None:
             merged.pop(field, None)
         elif isinstance(value, dict):
-            merged[field] = _merged(merged.get(field) or {}, value)
+            merged[field] = _merge(merged.get(field) or {}, value)
         else:
             merged[field] = value
     return merged
@@ -287,7 +287,7 @@ def full_settings(explicit: Mapping[str, Any]) -> dict[str, Any]:
     """The explicit settings on top of the defaults, as `GET /settings` shows them."""
     result = deepcopy(DEFAULTS)
     for name, value in explicit.items():
-        result[name] = _merged(result[name], value) if isinstance(result[name], dict) and name != "synonyms" else value
+        result[name] = _merge(result[name], value) if isinstance(result[name], dict) and name != "synonyms" else value
     order = result["faceting"]["sortFacetValuesBy"]
     result["faceting"]["sortFacetValuesBy"] = {"*": order.get("*", "alpha"), **dict(sorted(order.items()))}
     return result

@@ -95,7 +95,7 @@ def federated(
             prepared.append(prepare(uid, request))
         except ApiError as error:
             raise inside(place, error) from error
-    merged = _merged(prepared, [options for _, _, options in queries], offset + limit)
+    merged = _merge(prepared, [options for _, _, options in queries], offset + limit)
     answer: dict[str, Any] = {"hits": _shown(merged[offset : offset + limit]), "processingTimeMs": 0}
     unions = _unions(prepared)
     total = sum(first.snapshot.count(query) for first, query in unions.values())
@@ -108,7 +108,7 @@ def federated(
     return answer
 
 
-def _merged(prepared: list[PreparedSearch], options: list[dict[str, Any]], reach: int) -> list[_Candidate]:
+def _merge(prepared: list[PreparedSearch], options: list[dict[str, Any]], reach: int) -> list[_Candidate]:
     candidates: list[_Candidate] = []
     for position, (one, option) in enumerate(zip(prepared, options, strict=True)):
         weight = float(option.get("weight", 1.0))
@@ -170,10 +170,10 @@ def _facets(federation: dict[str, Any], unions: dict[str, tuple[PreparedSearch, 
             by_index[uid] = {"distribution": found.counts, "stats": found.stats}
     if federation.get("mergeFacets") is None:
         return {"facetsByIndex": by_index}
-    return _merged_facets(by_index, federation["mergeFacets"].get("maxValuesPerFacet") or 100)
+    return _merge_facets(by_index, federation["mergeFacets"].get("maxValuesPerFacet") or 100)
 
 
-def _merged_facets(by_index: dict[str, Any], limit: int) -> dict[str, Any]:
+def _merge_facets(by_index: dict[str, Any], limit: int) -> dict[str, Any]:
     counts: dict[str, dict[str, int]] = {}
     stats: dict[str, dict[str, float]] = {}
     for part in by_index.values():

@@ -99,7 +99,7 @@ def parse_filter(value: Any) -> Filter | None:
     if not isinstance(value, list):
         raise FilterError("Invalid syntax for the filter parameter: expected String or Array.")
     parts = [part for part in map(_alternatives, value) if part is not None]
-    return _joined(AllOf, parts)
+    return _join(AllOf, parts)
 
 
 def _alternatives(value: Any) -> Filter | None:
@@ -108,10 +108,10 @@ def _alternatives(value: Any) -> Filter | None:
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
         raise FilterError("Invalid syntax for the filter parameter: expected String or an array of Strings in the inner array.")
     parts = [part for part in map(parse_filter, value) if part is not None]
-    return _joined(AnyOf, parts)
+    return _join(AnyOf, parts)
 
 
-def _joined(kind: type[AllOf | AnyOf], parts: list[Filter]) -> Filter | None:
+def _join(kind: type[AllOf | AnyOf], parts: list[Filter]) -> Filter | None:
     if not parts:
         return None
     return parts[0] if len(parts) == 1 else kind(tuple(parts))
@@ -140,12 +140,12 @@ class _Parser:
         return parts[0] if len(parts) == 1 else AnyOf(tuple(parts))
 
     def _all_of(self) -> Filter:
-        parts = [self._negated()]
+        parts = [self._negate()]
         while self._take_word("AND"):
-            parts.append(self._negated())
+            parts.append(self._negate())
         return parts[0] if len(parts) == 1 else AllOf(tuple(parts))
 
-    def _negated(self) -> Filter:
+    def _negate(self) -> Filter:
         negations = 0
         while self._take_word("NOT"):
             negations += 1

@@ -93,9 +93,9 @@ class Formatter:
             return text
         matches = self.matcher.find(text)
         if crop is None:
-            return self._marked(text, matches, 0, len(text)) if matches else text
+            return self._mark(text, matches, 0, len(text)) if matches else text
         start, end = crop_window(text, matches, crop)
-        shown = self._marked(text, matches, start, end) if mark else text[start:end]
+        shown = self._mark(text, matches, start, end) if mark else text[start:end]
         marker = self.request.crop_marker
         return f"{marker if start > 0 else ''}{shown}{marker if end < len(text) else ''}"
 
@@ -105,7 +105,7 @@ class Formatter:
         way = self._ways[path] = crop, any(_names(name, path) for name in highlights)
         return way
 
-    def _marked(self, text: str, matches: list[Match], start: int, end: int) -> str:
+    def _mark(self, text: str, matches: list[Match], start: int, end: int) -> str:
         parts: list[str] = []
         place = start
         for match in matches:

@@ -62,7 +62,7 @@ def parse_query(text: str, settings: Mapping[str, Any], segmenter: Segmenter) ->
     if units and end_of_last == len(text) and settings["prefixSearch"] != "disabled":
         last = units[-1]
         units[-1] = replace(last, prefix=not last.quoted and not is_unspaced(last.words[-1]))
-    synonyms = _folded_synonyms(settings["synonyms"], segmenter)
+    synonyms = _fold_synonyms(settings["synonyms"], segmenter)
     with_typos = [replace(unit, typos=typos_for(unit, settings["typoTolerance"])) for unit in units]
     return ParsedQuery(tuple(_with_synonyms(with_typos, synonyms)), tuple(negatives))
 
@@ -86,7 +86,7 @@ def _without_stop_words(units: list[Unit], stop_words: list[str], segmenter: Seg
     return [unit for unit in units if unit.quoted or unit.word is None or unit.word not in stopped]
 
 
-def _folded_synonyms(synonyms: Mapping[str, list[str]], segmenter: Segmenter) -> dict[tuple[str, ...], list[tuple[str, ...]]]:
+def _fold_synonyms(synonyms: Mapping[str, list[str]], segmenter: Segmenter) -> dict[tuple[str, ...], list[tuple[str, ...]]]:
     found: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
     for key, others in synonyms.items():
         runs = [run for run in (tuple(segmenter.words(other)) for other in others) if run]

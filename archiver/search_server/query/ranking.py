@@ -107,7 +107,7 @@ class Ranker:
         scale = Scale.of(self.rules, len(units))
         fixed = [unit for unit in units if unit.quoted or strategy == "all"]
         loose = [unit for unit in units if unit not in fixed] if len(fixed) < len(units) else []
-        scored = self._structure(fixed, loose, lambda unit, place: self._scored(unit, place, units, scale))
+        scored = self._structure(fixed, loose, lambda unit, place: self._score(unit, place, units, scale))
         needed = loose[:1] if not fixed else []
         is_alone = len(fixed) + len(needed) == 1
         matching = self._structure(fixed, needed, lambda unit, _: self._matching(unit, is_alone=is_alone))
@@ -131,7 +131,7 @@ class Ranker:
 
     # one unit
 
-    def _scored(self, unit: Unit, place: int, units: list[Unit], scale: Scale) -> Query:
+    def _score(self, unit: Unit, place: int, units: list[Unit], scale: Scale) -> Query:
         if place >= SCORED_UNITS:
             return Query.const_score_query(self._matching(unit), 0.0)
         weights = scale.weights

@@ -99,7 +99,7 @@ def parse_body(body: Any, extra: tuple[str, ...] = (), prefix: str = "search") -
         if name not in _CAMEL:
             known = ", ".join(f"`{one}`" for one in (*_CAMEL, *extra))
             raise ApiError("bad_request", f"Unknown field `{name}`: expected one of {known}")
-        values[_CAMEL[name]] = _checked(name, value, f"invalid_{prefix}_{snake(name)}")
+        values[_CAMEL[name]] = _check(name, value, f"invalid_{prefix}_{snake(name)}")
     return SearchRequest(**values)
 
 
@@ -147,7 +147,7 @@ def _float(name: str, value: str, code: str) -> float:
         raise ApiError(code, f"Invalid value in parameter `{name}`: could not parse `{value}` as a number") from None
 
 
-def _checked(name: str, value: Any, code: str) -> Any:
+def _check(name: str, value: Any, code: str) -> Any:
     def refuse(expected: str) -> ApiError:
         shown = orjson.dumps(value).decode()[:200]
         return ApiError(code, f"Invalid value type at `.{name}`: expected {expected}, but found {kind(value)}: `{shown}`")

@@ -75,15 +75,15 @@ def prepare(entry: CatalogEntry, request: SearchRequest, *, rules_filter: Any = 
         request=request,
         parsed=ranked.parsed,
         ranked=ranked,
-        scored=_narrowed(ranked.scored, narrowing),
-        matching=_narrowed(ranked.matching, narrowing),
+        scored=_narrow(ranked.scored, narrowing),
+        matching=_narrow(ranked.matching, narrowing),
         sort_keys=parse_sort(entry, request.sort),
         facet_names=facet_attributes(snapshot, request.facets or []),
         degraded=degraded,
     )
 
 
-def _narrowed(query: Query, narrowing: list[Query]) -> Query:
+def _narrow(query: Query, narrowing: list[Query]) -> Query:
     return Query.boolean_query([(Occur.Must, one) for one in (query, *narrowing)]) if narrowing else query
 
 
@@ -193,13 +193,13 @@ def _window(prepared: PreparedSearch, offset: int, limit: int, count: Callable[[
     if limit and (not plan or key_decides(prepared.ranked, plan)):
         if plan and plan[0].key and (counted := counted_by_key(snapshot, prepared.matching, plan[0].key, offset, limit)):
             return HitWindow([DocumentHit(address, None) for _, address in counted[0]], counted[1])
-        hits = _ordered(prepared, 0, offset, limit)
+        hits = _order(prepared, 0, offset, limit)
         return HitWindow(hits, count())
     total = count()
-    return HitWindow(_ordered(prepared, total, offset, limit) if limit and offset < total else [], total)
+    return HitWindow(_order(prepared, total, offset, limit) if limit and offset < total else [], total)
 
 
-def _ordered(prepared: PreparedSearch, total: int, offset: int, limit: int) -> list[DocumentHit]:
+def _order(prepared: PreparedSearch, total: int, offset: int, limit: int) -> list[DocumentHit]:
     snapshot = prepared.snapshot
     plan = stages(prepared.entry, prepared.sort_keys, prepared.ranked.scale)
     if breaks_ties(prepared.ranked, plan) and plan[0].key:
@@ -218,7 +218,7 @@ def _ordered(prepared: PreparedSearch, total: int, offset: int, limit: int) -> l
 def _above_threshold(prepared: PreparedSearch) -> list[DocumentHit]:
     total = prepared.snapshot.count(prepared.matching)
     wanted = prepared.request.ranking_score_threshold or 0.0
-    return [hit for hit in _ordered(prepared, total, 0, total) if ranking_score(prepared, hit) >= wanted] if total else []
+    return [hit for hit in _order(prepared, total, 0, total) if ranking_score(prepared, hit) >= wanted] if total else []
 
 
 def _distinct(prepared: PreparedSearch, attribute: str, offset: int, limit: int) -> HitWindow:
@@ -228,7 +228,7 @@ def _distinct(prepared: PreparedSearch, attribute: str, offset: int, limit: int)
     seen: set[str] = set()
     kept: list[DocumentHit] = []
     for start in range(0, total, _SCAN):
-        for hit in _ordered(prepared, total, start, _SCAN):
+        for hit in _order(prepared, total, start, _SCAN):
             if threshold is not None and ranking_score(prepared, hit) < threshold:
                 continue
             values = document_values(prepared.snapshot.document(hit.address), attribute)

@@ -20,7 +20,7 @@ def list_fields(call: Call) -> ServerResponse:
     body = _object(call.json(required=False) or {}, _BODY, "bad_request")
     offset = count_of(body.get("offset"), "offset", 0, "invalid_index_offset")
     limit = count_of(body.get("limit"), "limit", 20, "invalid_index_limit")
-    wanted = _checked_filter(body.get("filter") or {})
+    wanted = _check_filter(body.get("filter") or {})
     entry = call.service.catalog.get(call.uid)
     found = [field for field in (_field(entry, name) for name in list(entry.engine.attributes.names)) if _fits(field, wanted)]
     return ServerResponse({"results": found[offset : offset + limit], "offset": offset, "limit": limit, "total": len(found)})
@@ -77,7 +77,7 @@ def _fits(field: dict[str, Any], wanted: Mapping[str, Any]) -> bool:
     return all(field[name]["enabled"] == wanted[name] for name in _ABILITIES if wanted.get(name) is not None)
 
 
-def _checked_filter(value: Any) -> dict[str, Any]:
+def _check_filter(value: Any) -> dict[str, Any]:
     wanted = _object(value, ("attributePatterns", *_ABILITIES), "invalid_index_fields_filter")
     for name, one in wanted.items():
         is_list = name == "attributePatterns"

@@ -71,9 +71,9 @@ def _batch(call: Call, uid: int) -> dict[str, Any]:
         "details": details,
         "stats": {
             "totalNbTasks": len(rows),
-            "status": _counted(rows, "status"),
-            "types": _counted(rows, "type"),
-            "indexUids": _counted(rows, "index_uid"),
+            "status": _count(rows, "status"),
+            "types": _count(rows, "type"),
+            "indexUids": _count(rows, "index_uid"),
         },
         "duration": timestamps.duration(rows[0]["started_at"], rows[-1]["finished_at"]),
         "startedAt": rows[0]["started_at"],
@@ -82,7 +82,7 @@ def _batch(call: Call, uid: int) -> dict[str, Any]:
     }
 
 
-def _counted(rows: list[Row], column: str) -> dict[str, int]:
+def _count(rows: list[Row], column: str) -> dict[str, int]:
     counts: dict[str, int] = {}
     for row in rows:
         if row[column] is not None:

@@ -144,9 +144,9 @@ class Processor:
         uid = task["index_uid"]
         if self._catalog.find(uid) is not None:
             raise ApiError("index_already_exists", f"Index `{uid}` already exists.")
-        self._queue.finish([Finish(task["uid"], "succeeded")], lambda: self._created(uid, task["request"].get("primaryKey")))
+        self._queue.finish([Finish(task["uid"], "succeeded")], lambda: self._create(uid, task["request"].get("primaryKey")))
 
-    def _created(self, uid: str, primary_key: str | None) -> None:
+    def _create(self, uid: str, primary_key: str | None) -> None:
         self._catalog.create(uid, primary_key)
 
     def _update_index(self, task: Row) -> None:
