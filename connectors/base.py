@@ -9,6 +9,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol
 
+from connectors.context import Context as Context
+from connectors.context import Quota as Quota
+
 Json = Any  # what `json.loads` returns
 
 NOT_FOUND = "not_found"
@@ -128,54 +131,6 @@ class Batch:
     listings: tuple[FolderListing, ...] = ()
     state: Mapping[str, Json] = field(default_factory=dict)
     """The sync state that is true once this batch is stored; None deletes a key."""
-
-
-@dataclass(frozen=True, slots=True)
-class Quota:
-    """A provider's rate limit for one user or one project. All workers share it."""
-
-    name: str
-    """Identifies the quota for all workers: `google:PROJECT:alice@example.org`."""
-    units_per_minute: float
-
-
-class Context(Protocol):
-    """What the engine provides to a connector during a job."""
-
-    def wait_for_turn(self, cost: float = 1.0, quotas: Sequence[Quota] = (), limit: int = 1) -> int:
-        """The rate limiter: how many requests of this cost may be sent now, from 1 to `limit`.
-
-        Raises Throttled when a quota is exhausted, so that the job frees its slot instead of sleeping in it, and Unavailable
-        when the job has to stop.
-        """
-
-    def back_off(self, quota: Quota, seconds: float | None = None) -> float:
-        """Reports that the server throttles: all workers pause for this time (or a growing one if None), and the quota counts
-        as smaller than configured. Returns the pause, for the Throttled to raise."""
-
-    def save_credentials(self, credentials: Mapping[str, Json]) -> None:
-        """Stores refreshed credentials for later jobs."""
-
-    def leave_out(self, address: str, reason: str) -> None:
-        """Reports, during a listing, a mailbox that exists but will not be archived, and why."""
-
-    def scratch_path(self) -> Path:
-        """A folder with space for what is expensive to recompute. It survives the job, and may be emptied after it."""
-
-    def should_stop(self) -> bool: ...
-
-    def seconds_left(self) -> float: ...
-
-    def progress(self, seen: int = 0, total: int | None = None) -> None:
-        """Reports that work continues. A connector that reports nothing for long is considered hung."""
-
-    @property
-    def least_free_bytes(self) -> int:
-        """How much must stay free on the disk of `scratch_path`."""
-
-    @property
-    def connections(self) -> int:
-        """How many connections one mailbox may use at the same time."""
 
 
 class Connector(Protocol):
