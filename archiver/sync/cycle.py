@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 from sqlalchemy import Connection, text
 
+from archiver.db.sql import query_one, query_optional
 from archiver.db.states import RunOutcome, SourceStatus
 from archiver.db.values import json_text
 from archiver.quantity import quantity
@@ -16,13 +18,22 @@ from archiver.sync import import_queue, listings, outbox, sessions
 from archiver.sync.listings import CycleListing
 from archiver.sync.transitions import CYCLE_ENDS, before
 
-_TOTALS = text("""
+_TOTALS = """
     SELECT count(*) AS mailboxes, count(*) FILTER (WHERE state = 'done') AS completed,
            count(*) FILTER (WHERE state IN ('failed', 'cancelled')) AS not_completed,
-           coalesce(sum(archived), 0) AS archived, coalesce(sum(duplicates), 0) AS duplicates,
-           coalesce(sum(skipped), 0) AS skipped, coalesce(sum(deleted_here), 0) AS deleted_here,
-           coalesce(sum(failed), 0) AS failed, coalesce(sum(missing), 0) AS missing, coalesce(sum(bytes), 0) AS bytes
-    FROM sync_session_mailboxes WHERE session_id = :id""")
+           coalesce(sum(archived), 0)::bigint AS archived, coalesce(sum(duplicates), 0)::bigint AS duplicates,
+           coalesce(sum(skipped), 0)::bigint AS skipped, coalesce(sum(deleted_here), 0)::bigint AS deleted_here,
+           coalesce(sum(failed), 0)::bigint AS failed, coalesce(sum(missing), 0)::bigint AS missing,
+           coalesce(sum(bytes), 0)::bigint AS bytes
+    FROM sync_session_mailboxes WHERE session_id = :id"""
+
+_LOCK = """
+    SELECT x.id, x.ingestion_source_id AS source_id, x.is_initial_import, x.rerun_requested, x.created_at,
+        x.state = 'running' AND x.completed_mailboxes + x.failed_mailboxes = x.total_mailboxes AS is_complete,
+        s.kind = ANY(:once) OR EXISTS (SELECT 1 FROM imports i WHERE i.source_id = s.id) AS runs_once,
+        x.listing AS stored_listing
+    FROM sync_sessions x JOIN ingestion_sources s ON s.id = x.ingestion_source_id WHERE x.id = :id FOR UPDATE OF x"""
+_WAITING = "SELECT count(*) FROM mailboxes WHERE source_id = :id AND gone_at IS NULL AND next_due_at > now()"
 
 _WRITE_RUN = text("""
     INSERT INTO sync_runs (id, source_id, outcome, is_initial_import, started_at, total_mailboxes, completed_mailboxes,
@@ -48,6 +59,22 @@ _SETTLE_SOURCE = text("""
 
 
 @dataclass(frozen=True, slots=True)
+class RunTotals:
+    """Summed over the mailboxes of a cycle."""
+
+    mailboxes: int = 0
+    completed: int = 0
+    not_completed: int = 0
+    archived: int = 0
+    duplicates: int = 0
+    skipped: int = 0
+    deleted_here: int = 0
+    failed: int = 0
+    missing: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Ended:
     session_id: UUID
     source_id: UUID
@@ -63,8 +90,8 @@ def finish(connection: Connection, session_id: UUID, runs_once: frozenset[str] =
     session = _lock(connection, session_id, runs_once)
     if session is None or not session.is_complete:
         return None
-    totals = dict(connection.execute(_TOTALS, {"id": session_id}).mappings().one())
-    overlooked = _count_overlooked(session.listing, totals["mailboxes"])
+    totals = query_one(connection, _TOTALS, RunTotals, id=session_id)
+    overlooked = _count_overlooked(session.listing, totals.mailboxes)
     outcome = run_outcome(totals, _waiting_mailboxes(connection, session.source_id) + overlooked)
     ended = _end(connection, session, outcome, totals, message=_message(outcome, totals, session.listing))
     connection.execute(_FORGET_UNEVENTFUL, {"source": session.source_id})
@@ -79,15 +106,15 @@ def abandon(
     session = _lock(connection, session_id, runs_once)
     if session is None:
         return None
-    totals = dict(connection.execute(_TOTALS, {"id": session_id}).mappings().one())
+    totals = query_one(connection, _TOTALS, RunTotals, id=session_id)
     return _end(connection, session, outcome, totals, message=message)
 
 
-def run_outcome(totals: dict[str, int], other_mailboxes: int = 0) -> RunOutcome:
+def run_outcome(totals: RunTotals, other_mailboxes: int = 0) -> RunOutcome:
     """Pure. A run with anything missing is never a success. `other_mailboxes`: mailboxes that the cycle did not visit."""
-    if totals["mailboxes"] and not totals["completed"]:
+    if totals.mailboxes and not totals.completed:
         return RunOutcome.FAILED
-    if totals["not_completed"] or totals["failed"] or totals["missing"] or other_mailboxes:
+    if totals.not_completed or totals.failed or totals.missing or other_mailboxes:
         return RunOutcome.INCOMPLETE
     return RunOutcome.SUCCESS
 
@@ -96,16 +123,16 @@ def _count_overlooked(listing: CycleListing, total: int) -> int:
     return listing.overlooked(total) or int(listing.is_doubtful)
 
 
-def _message(outcome: RunOutcome, totals: dict[str, int], listing: CycleListing) -> str | None:
+def _message(outcome: RunOutcome, totals: RunTotals, listing: CycleListing) -> str | None:
     if outcome is RunOutcome.SUCCESS:
         return None
     if listing.is_doubtful:
         return "the source listed no mailboxes, although it had some before: check its permissions and selection rules"
     parts = [
-        ("listed mailbox", "not synced", listing.overlooked(totals["mailboxes"])),
-        ("mailbox", "failed", totals["not_completed"]),
-        ("message", "could not be fetched", totals["failed"]),
-        ("message", "missing", totals["missing"]),
+        ("listed mailbox", "not synced", listing.overlooked(totals.mailboxes)),
+        ("mailbox", "failed", totals.not_completed),
+        ("message", "could not be fetched", totals.failed),
+        ("message", "missing", totals.missing),
     ]
     return (
         ", ".join(f"{quantity(number, noun)} {what}" for noun, what, number in parts if number)
@@ -119,7 +146,7 @@ class _Locked:
     source_id: UUID
     is_initial_import: bool
     rerun_requested: bool
-    created_at: object
+    created_at: datetime
     is_complete: bool
     runs_once: bool
     stored_listing: Any
@@ -130,27 +157,15 @@ class _Locked:
 
 
 def _lock(connection: Connection, session_id: UUID, once: frozenset[str] = frozenset()) -> _Locked | None:
-    row = connection.execute(
-        text(
-            "SELECT x.id, x.ingestion_source_id, x.is_initial_import, x.rerun_requested, x.created_at,"
-            " x.state = 'running' AND x.completed_mailboxes + x.failed_mailboxes = x.total_mailboxes,"
-            " s.kind = ANY(:once) OR EXISTS (SELECT 1 FROM imports i WHERE i.source_id = s.id) AS runs_once, x.listing"
-            " FROM sync_sessions x JOIN ingestion_sources s ON s.id = x.ingestion_source_id WHERE x.id = :id FOR UPDATE OF x"
-        ),
-        {"id": session_id, "once": sorted(once)},
-    ).first()
-    return _Locked(*row) if row else None
+    return query_optional(connection, _LOCK, _Locked, id=session_id, once=sorted(once))
 
 
 def _waiting_mailboxes(connection: Connection, source_id: UUID) -> int:
     """Counts mailboxes that failed earlier and whose pause is not over: this cycle did not visit them."""
-    statement = text("SELECT count(*) FROM mailboxes WHERE source_id = :id AND gone_at IS NULL AND next_due_at > now()")
-    return int(connection.execute(statement, {"id": source_id}).scalar_one())
+    return query_one(connection, _WAITING, int, id=source_id)
 
 
-def _end(
-    connection: Connection, session: _Locked, outcome: RunOutcome, totals: dict[str, int], *, message: str | None
-) -> Ended:
+def _end(connection: Connection, session: _Locked, outcome: RunOutcome, totals: RunTotals, *, message: str | None) -> Ended:
     errors = sessions.first_errors(connection, session.id)
     if outcome in (RunOutcome.STALE, RunOutcome.FAILED) and message and not errors:
         errors = [{"mailbox": "", "error": message}]
@@ -165,7 +180,7 @@ def _end(
             "started_at": session.created_at,
             "errors": json_text(errors),
             "detail": json_text({"message": message, **_listing_detail(session.listing)}),
-            **totals,
+            **asdict(totals),
         },
     )
     _settle_source(connection, session, outcome, message)

@@ -8,6 +8,7 @@ from uuid import UUID
 from sqlalchemy import Connection, text
 
 from archiver.db.ids import uuid7
+from archiver.db.sql import query_optional
 from archiver.db.states import RunOutcome
 from archiver.db.values import json_text
 from archiver.queue.jobs import BadJob, ContinuousSync, InitialImport, Job, JobEnvelope, ProcessMailbox
@@ -19,6 +20,8 @@ _KEEP = text("""
     VALUES (:id, 'job', :source, :queue, :job, :job_id, CAST(:payload AS jsonb), :reason, :attempts)
     ON CONFLICT (queue, job_id) WHERE kind = 'job' DO UPDATE SET reason = excluded.reason,
         attempts = dead_letters.attempts + excluded.attempts, last_failed_at = now(), discarded_at = NULL""")
+_SOURCE_OF_SESSION = "SELECT ingestion_source_id FROM sync_sessions WHERE id = :id"
+_LISTING_SESSION = "SELECT id FROM sync_sessions WHERE ingestion_source_id = :id AND state = 'listing'"
 
 
 Settler = Callable[[Connection, Job, UUID, str], None]
@@ -52,16 +55,13 @@ def settle_failed(connection: Connection, failed: FailedJob, settlers: Mapping[s
 
 
 def _fail_mailbox(connection: Connection, job: ProcessMailbox, reason: str) -> None:
-    source_id = connection.execute(
-        text("SELECT ingestion_source_id FROM sync_sessions WHERE id = :id"), {"id": job.session_id}
-    ).scalar()
+    source_id = query_optional(connection, _SOURCE_OF_SESSION, UUID, id=job.session_id)
     if source_id is not None:
         sessions.fail_mailbox(connection, job.session_id, job.mailbox_id, source_id, reason)
 
 
 def _fail_listing(connection: Connection, source_id: UUID, reason: str) -> None:
-    statement = text("SELECT id FROM sync_sessions WHERE ingestion_source_id = :id AND state = 'listing'")
-    session_id = connection.execute(statement, {"id": source_id}).scalar()
+    session_id = query_optional(connection, _LISTING_SESSION, UUID, id=source_id)
     if session_id is not None:
         cycle.abandon(connection, session_id, RunOutcome.FAILED, f"its mailboxes could not be listed: {reason}")
 
@@ -73,8 +73,7 @@ def _store_dead_letter(connection: Connection, failed: FailedJob, source_id: UUI
 
 
 def _existing_source(connection: Connection, source_id: UUID) -> UUID | None:
-    found: UUID | None = connection.execute(text("SELECT id FROM ingestion_sources WHERE id = :id"), {"id": source_id}).scalar()
-    return found
+    return query_optional(connection, "SELECT id FROM ingestion_sources WHERE id = :id", UUID, id=source_id)
 
 
 def _uuid(value: str) -> UUID | None:

@@ -15,12 +15,13 @@ import orjson
 from sqlalchemy import Connection, text
 
 from archiver.db.ids import uuid7
+from archiver.db.sql import query, query_optional
 from archiver.db.states import RunOutcome, SourceStatus
 from archiver.errors import UsageError
 from archiver.queue.jobs import InitialImport
 from archiver.sync import outbox
 
-_LOCK = text("SELECT status FROM ingestion_sources WHERE id = :source FOR NO KEY UPDATE")
+_LOCK = "SELECT status FROM ingestion_sources WHERE id = :source FOR NO KEY UPDATE"
 
 _REQUEST = text("""
     INSERT INTO imports (id, source_id, number, mailbox, settings, requested_by, user_id, upload_folder)
@@ -41,16 +42,16 @@ _NEXT = f"""
             SELECT 1 FROM outbox o LEFT JOIN imports n ON n.id = CAST(nullif(o.payload->'data'->>'import_id', '') AS uuid)
             WHERE o.source_id = s.id AND o.job IN ('continuous-sync', 'initial-import')
                 AND (n.id IS NULL OR n.outcome IS NULL))"""  # noqa: S608
-_NEXT_OF_SOURCE = text(f"{_NEXT} AND s.id = :source ORDER BY i.number LIMIT 1")
-_NEXT_OF_ALL = text(f"SELECT DISTINCT ON (source_id) source_id, id FROM ({_NEXT} ORDER BY i.source_id, i.number) AS n")  # noqa: S608
+_NEXT_OF_SOURCE = f"{_NEXT} AND s.id = :source ORDER BY i.number LIMIT 1"
+_NEXT_OF_ALL = f"SELECT DISTINCT ON (source_id) source_id, id FROM ({_NEXT} ORDER BY i.source_id, i.number) AS n"  # noqa: S608
 
 # The import of the session that is being listed; otherwise the requested one; otherwise the one that has waited longest.
-_PICK = text(f"""
-    SELECT i.id, i.settings, i.number FROM imports i
+_PICK = f"""
+    SELECT i.id, i.settings || jsonb_build_object('number', i.number) AS settings FROM imports i
     LEFT JOIN sync_sessions x ON x.id = i.session_id AND x.state = 'listing'
     WHERE i.source_id = :source AND i.outcome IS NULL AND (x.id IS NOT NULL OR ({_OPEN}))
         AND NOT EXISTS (SELECT 1 FROM sync_sessions r WHERE r.ingestion_source_id = :source AND r.state = 'running')
-    ORDER BY x.id IS NULL, CAST(i.id AS text) <> :wanted, i.number LIMIT 1""")  # noqa: S608
+    ORDER BY x.id IS NULL, CAST(i.id AS text) <> :wanted, i.number LIMIT 1"""  # noqa: S608
 
 # An import requested by a process of an earlier release: its settings are in the source's row.
 _ADOPT = text("""
@@ -92,6 +93,24 @@ _CANCEL = text(f"""
     WHERE i.source_id = :source AND {_OPEN}""")  # noqa: S608
 
 
+_UNFINISHED = "SELECT id FROM imports WHERE source_id = :source AND outcome IS NULL LIMIT 1"
+_SETTINGS = "SELECT settings || jsonb_build_object('number', number) FROM imports WHERE session_id = :id"
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingImport:
+    source_id: UUID
+    id: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatableImport:
+    id: UUID
+    mailbox: str
+    settings: dict[str, Any]
+    upload_folder: str | None
+
+
 @dataclass(frozen=True, slots=True)
 class PickedImport:
     """What an import reads."""
@@ -102,8 +121,7 @@ class PickedImport:
 
 def lock(connection: Connection, source_id: UUID) -> SourceStatus | None:
     """Locks the source until the transaction ends. None if there is no such source."""
-    status = connection.execute(_LOCK, {"source": source_id}).scalar()
-    return SourceStatus(status) if status else None
+    return query_optional(connection, _LOCK, SourceStatus, source=source_id)
 
 
 def request(
@@ -127,7 +145,7 @@ def request(
 
 def start_next(connection: Connection, source_id: UUID, caused_by: UUID | None = None) -> None:
     """Announces the oldest waiting import, unless one of this source is running or announced. The caller holds the lock."""
-    row = connection.execute(_NEXT_OF_SOURCE, {"source": source_id}).first()
+    row = query_optional(connection, _NEXT_OF_SOURCE, WaitingImport, source=source_id)
     if row is not None:
         job = InitialImport(row.source_id, str(row.id))
         outbox.announce(connection, job, source_id=row.source_id, caused_by=caused_by)
@@ -135,7 +153,7 @@ def start_next(connection: Connection, source_id: UUID, caused_by: UUID | None =
 
 def start_orphaned(connection: Connection) -> int:
     """At each tick, starts waiting imports that no job would start. There should be none."""
-    rows = connection.execute(_NEXT_OF_ALL).all()
+    rows = query(connection, _NEXT_OF_ALL, WaitingImport)
     for row in rows:
         lock(connection, row.source_id)
         start_next(connection, row.source_id)
@@ -146,11 +164,11 @@ def pick(connection: Connection, source_id: UUID, wanted: str) -> PickedImport |
     """The import that the next session of the source reads, or None. Locks the source."""
     lock(connection, source_id)
     connection.execute(_ADOPT, {"id": uuid7(), "source": source_id})
-    row = connection.execute(_PICK, {"source": source_id, "wanted": wanted}).first()
-    if row is None:
+    picked = query_optional(connection, _PICK, PickedImport, source=source_id, wanted=wanted)
+    if picked is None:
         connection.execute(text("UPDATE ingestion_sources SET next_due_at = NULL WHERE id = :id"), {"id": source_id})
         return None
-    return PickedImport(row.id, {**row.settings, "number": row.number})
+    return picked
 
 
 def bind(connection: Connection, import_id: UUID, source_id: UUID, session_id: UUID) -> bool:
@@ -163,9 +181,7 @@ def bind(connection: Connection, import_id: UUID, source_id: UUID, session_id: U
 
 def load_settings(connection: Connection, session_id: UUID) -> dict[str, Any] | None:
     """The settings of the import that a session reads; None for a session started by an earlier release."""
-    statement = text("SELECT settings || jsonb_build_object('number', number) FROM imports WHERE session_id = :id")
-    found: dict[str, Any] | None = connection.execute(statement, {"id": session_id}).scalar()
-    return found
+    return query_optional(connection, _SETTINGS, dict, id=session_id)
 
 
 def end(connection: Connection, session_id: UUID, source_id: UUID, outcome: RunOutcome, message: str | None) -> None:
@@ -194,10 +210,10 @@ def cancel_waiting(connection: Connection, source_id: UUID, reason: str) -> None
     connection.execute(_CANCEL, {"source": source_id, "message": reason})
 
 
-_LAST_REPEATABLE = text("""
+_LAST_REPEATABLE = """
     SELECT id, mailbox, settings, upload_folder FROM imports
     WHERE source_id = :source AND discarded_at IS NULL AND upload_removed_at IS NULL
-    ORDER BY outcome = 'success', number DESC LIMIT 1""")
+    ORDER BY outcome = 'success', number DESC LIMIT 1"""
 
 
 def repeat(connection: Connection, source_id: UUID, by: str, user_id: UUID | None) -> UUID | None:
@@ -207,10 +223,11 @@ def repeat(connection: Connection, source_id: UUID, by: str, user_id: UUID | Non
     """
     lock(connection, source_id)
     start_next(connection, source_id)
-    unfinished = text("SELECT 1 FROM imports WHERE source_id = :source AND outcome IS NULL")
-    if connection.execute(unfinished, {"source": source_id}).first():
+    if query(
+        connection, "SELECT id FROM imports WHERE source_id = :source AND outcome IS NULL LIMIT 1", UUID, source=source_id
+    ):
         return None
-    row = connection.execute(_LAST_REPEATABLE, {"source": source_id}).first()
+    row = query_optional(connection, _LAST_REPEATABLE, RepeatableImport, source=source_id)
     if row is None:
         raise UsageError("no import is left to repeat: start another one with `archiver import` or an upload")
     again = uuid7()

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 import psycopg
-from sqlalchemy import Connection, Result, text
+from sqlalchemy import Connection, text
 
+from archiver.db.sql import query, run
 from archiver.db.values import json_text
 from archiver.sync.ingest.provider_keys import FittedKeys, fit_key
 from connectors.base import Batch
@@ -59,6 +60,36 @@ _BACK = """
     ORDER BY c.provider_key"""
 
 
+_NOT_FOUND_BEFORE = """
+    SELECT provider_key, coalesce(folder, '') AS folder FROM dead_letters
+    WHERE kind = 'message' AND mailbox_id = :mailbox AND provider_key = ANY(:keys)
+        AND payload ->> :mark = 'true' AND discarded_at IS NULL AND next_try_at <= now()"""
+_UNACCOUNTED = "SELECT provider_key FROM unaccounted_keys WHERE mailbox_id = :mailbox ORDER BY provider_key"
+_ACCOUNTS = """
+    WITH per AS (
+        SELECT folder, count(*) FILTER (WHERE gone_at IS NULL AND deleted_at IS NULL) AS archived,
+               count(*) FILTER (WHERE gone_at IS NOT NULL AND deleted_at IS NULL) AS gone,
+               count(*) FILTER (WHERE deleted_at IS NOT NULL) AS deleted, 0 AS skipped, 0 AS dead, 0 AS missing, 0 AS listed
+        FROM message_copies WHERE mailbox_id = :mailbox GROUP BY folder
+        UNION ALL SELECT folder, 0, 0, 0, count(*), 0, 0, 0 FROM skipped_messages
+            WHERE mailbox_id = :mailbox GROUP BY folder
+        UNION ALL SELECT coalesce(folder, ''), 0, 0, 0, 0, count(*), 0, 0 FROM dead_letters
+            WHERE mailbox_id = :mailbox AND kind = 'message' GROUP BY 1
+        UNION ALL SELECT folder, 0, 0, 0, 0, 0, count(*), 0 FROM unaccounted_keys
+            WHERE mailbox_id = :mailbox GROUP BY folder
+        UNION ALL SELECT folder, 0, 0, 0, 0, 0, 0, listed FROM folder_listings WHERE mailbox_id = :mailbox)
+    SELECT folder, sum(listed)::bigint AS listed, sum(archived)::bigint AS archived, sum(gone)::bigint AS gone,
+           sum(deleted)::bigint AS deleted, sum(skipped)::bigint AS skipped, sum(dead)::bigint AS dead_letters,
+           sum(missing)::bigint AS missing,
+           (SELECT l.listed_at FROM folder_listings l WHERE l.mailbox_id = :mailbox AND l.folder = per.folder) AS listed_at
+    FROM per GROUP BY folder ORDER BY folder"""
+
+
+class LostMessage(NamedTuple):
+    provider_key: str
+    folder: str
+
+
 class LedgerListing(NamedTuple):
     """The keys a source reports for a folder: all of them, or a continuation of the previous listing."""
 
@@ -101,7 +132,7 @@ def differences(
     listed = _Listed(connection, keys)
     # Folder and listing may both be long, and Postgres has no good statistics on either: one pass over each, never one per row.
     connection.execute(text("SET LOCAL enable_nestloop = off"))
-    found = LedgerDifferences(listed.execute(_GONE, values).scalars().all(), listed.execute(_BACK, values).scalars().all())
+    found = LedgerDifferences(listed.query(_GONE, values), listed.query(_BACK, values))
     connection.execute(text("SET LOCAL enable_nestloop = on"))
     return found
 
@@ -121,11 +152,15 @@ class _Listed:
                     copy.write_row((key,))
             connection.execute(text("SELECT analyze_listed_keys()"))
 
-    def execute(self, statement: str, values: Mapping[str, Any]) -> Result[Any]:
-        if self._keys is None:
-            return self._connection.execute(text(statement.format(listed="listed_keys")), values)
-        listed = "unnest(CAST(:keys AS text[])) AS listed_keys(key)"
-        return self._connection.execute(text(statement.format(listed=listed)), {**values, "keys": self._keys})
+    def run(self, statement: str, values: Mapping[str, Any]) -> None:
+        run(self._connection, statement.format(listed=self._table), **values, keys=self._keys)
+
+    def query(self, statement: str, values: Mapping[str, Any]) -> list[str]:
+        return query(self._connection, statement.format(listed=self._table), str, **values, keys=self._keys)
+
+    @property
+    def _table(self) -> str:
+        return "listed_keys" if self._keys is None else "unnest(CAST(:keys AS text[])) AS listed_keys(key)"
 
 
 def record_batch(connection: Connection, mailbox_id: UUID, batch: Batch) -> None:
@@ -158,7 +193,7 @@ def _record(connection: Connection, mailbox_id: UUID, listings: Sequence[LedgerL
     connection.execute(_RECORD, {"mailbox": mailbox_id, "rows": json_text(rows)})
     if len(listings) == 1 and len(listings[0].keys) > _FEW_KEYS:
         values = {"mailbox": mailbox_id, "folder": listings[0].folder}
-        _Listed(connection, listings[0].keys).execute(_LIST_LONG, values)
+        _Listed(connection, listings[0].keys).run(_LIST_LONG, values)
         return
     keys = [(key, one.folder) for one in listings for key in one.keys]
     if keys:
@@ -186,55 +221,16 @@ def record_skipped(connection: Connection, mailbox_id: UUID, skipped: Sequence[t
 
 def not_found_before(connection: Connection, mailbox_id: UUID, keys: Sequence[str], mark: str) -> dict[str, str]:
     """The keys, with their folders, that an earlier cycle could not find either, as the mark in their dead letters says."""
-    statement = text("""
-        SELECT provider_key, coalesce(folder, '') FROM dead_letters
-        WHERE kind = 'message' AND mailbox_id = :mailbox AND provider_key = ANY(:keys)
-            AND payload ->> :mark = 'true' AND discarded_at IS NULL AND next_try_at <= now()""")
-    rows = connection.execute(statement, {"mailbox": mailbox_id, "keys": list(keys), "mark": mark})
-    return {row[0]: row[1] for row in rows}
+    return dict(query(connection, _NOT_FOUND_BEFORE, LostMessage, mailbox=mailbox_id, keys=list(keys), mark=mark))
 
 
 def gap(connection: Connection, mailbox_id: UUID) -> list[str]:
     """Deletes the keys that are accounted for, and returns the rest."""
     values = {"mailbox": mailbox_id}
     connection.execute(_ACCOUNT, values)
-    statement = text("SELECT provider_key FROM unaccounted_keys WHERE mailbox_id = :mailbox ORDER BY provider_key")
-    return list(connection.execute(statement, values).scalars())
+    return query(connection, _UNACCOUNTED, str, mailbox=mailbox_id)
 
 
 def account(connection: Connection, mailbox_id: UUID) -> list[FolderAccount]:
     """The ledger of a mailbox by folder, computed from rows rather than counters."""
-    rows = connection.execute(
-        text("""
-        WITH per AS (
-            SELECT folder, count(*) FILTER (WHERE gone_at IS NULL AND deleted_at IS NULL) AS archived,
-                   count(*) FILTER (WHERE gone_at IS NOT NULL AND deleted_at IS NULL) AS gone,
-                   count(*) FILTER (WHERE deleted_at IS NOT NULL) AS deleted, 0 AS skipped, 0 AS dead, 0 AS missing, 0 AS listed
-            FROM message_copies WHERE mailbox_id = :mailbox GROUP BY folder
-            UNION ALL SELECT folder, 0, 0, 0, count(*), 0, 0, 0 FROM skipped_messages
-                WHERE mailbox_id = :mailbox GROUP BY folder
-            UNION ALL SELECT coalesce(folder, ''), 0, 0, 0, 0, count(*), 0, 0 FROM dead_letters
-                WHERE mailbox_id = :mailbox AND kind = 'message' GROUP BY 1
-            UNION ALL SELECT folder, 0, 0, 0, 0, 0, count(*), 0 FROM unaccounted_keys
-                WHERE mailbox_id = :mailbox GROUP BY folder
-            UNION ALL SELECT folder, 0, 0, 0, 0, 0, 0, listed FROM folder_listings WHERE mailbox_id = :mailbox)
-        SELECT folder, sum(listed) AS listed, sum(archived) AS archived, sum(gone) AS gone, sum(deleted) AS deleted,
-               sum(skipped) AS skipped, sum(dead) AS dead_letters, sum(missing) AS missing,
-               (SELECT l.listed_at FROM folder_listings l WHERE l.mailbox_id = :mailbox AND l.folder = per.folder) AS listed_at
-        FROM per GROUP BY folder ORDER BY folder"""),
-        {"mailbox": mailbox_id},
-    )
-    return [
-        FolderAccount(
-            row.folder,
-            int(row.listed),
-            int(row.archived),
-            int(row.gone),
-            int(row.deleted),
-            int(row.skipped),
-            int(row.dead_letters),
-            int(row.missing),
-            row.listed_at,
-        )
-        for row in rows
-    ]
+    return query(connection, _ACCOUNTS, FolderAccount, mailbox=mailbox_id)

@@ -12,6 +12,7 @@ from uuid import UUID
 
 from sqlalchemy import Connection, Engine, text
 
+from archiver.db.sql import query_one
 from archiver.logs import get_logger
 from archiver.queue.jobs import SHORT_PAUSE_SECONDS, Later
 from archiver.store.errors import StoreUnavailable
@@ -38,11 +39,11 @@ _NOT_FOUND_TWICE = "deleted at the source before it could be fetched"
 log = get_logger("mailbox")
 
 # Outbox rows of mailboxes that are running do not count: they are at work, not waiting.
-_OTHERS_WAIT = text("""
+_OTHERS_WAIT = """
     SELECT EXISTS (SELECT 1 FROM outbox o WHERE o.queue = 'ingestion' AND o.id <> :row AND o.available_at <= now()
         AND (o.job <> 'process-mailbox' OR EXISTS (
             SELECT 1 FROM sync_session_mailboxes m WHERE m.session_id = o.session_id AND m.state = 'queued'
-            AND m.mailbox_id = CAST(o.payload->'data'->>'mailbox_id' AS uuid))))""")
+            AND m.mailbox_id = CAST(o.payload->'data'->>'mailbox_id' AS uuid))))"""
 
 _SET_MISSING = text(
     "UPDATE sync_session_mailboxes SET missing = :missing WHERE session_id = :session AND mailbox_id = :mailbox"
@@ -181,7 +182,7 @@ class MailboxSlice:
         if used < self.resources.settings.slice_seconds:
             return False
         with self.resources.engine.connect() as connection:
-            return bool(connection.execute(_OTHERS_WAIT, {"row": self.held.row_id}).scalar())
+            return query_one(connection, _OTHERS_WAIT, bool, row=self.held.row_id)
 
     # --- how a slice ends
 

@@ -9,18 +9,22 @@ from uuid import UUID
 from sqlalchemy import Connection, text
 
 from archiver.db.ids import uuid7
+from archiver.db.sql import query
 from archiver.db.values import clean, json_text
 
-_KEYS = text("SELECT lower(a) FROM unnest(CAST(:addresses AS text[])) WITH ORDINALITY AS x(a, n) ORDER BY n")
-_KNOWN = text("""
-    SELECT id, lower(address), address, display_name, provider_id, gone_at IS NOT NULL FROM mailboxes
-    WHERE source_id = :source AND (:all OR lower(address) = ANY(:keys))""")
-_ADD = text("""
+_KEYS = "SELECT lower(a) FROM unnest(CAST(:addresses AS text[])) WITH ORDINALITY AS x(a, n) ORDER BY n"
+_KNOWN = """
+    SELECT id, lower(address) AS key, address, display_name, provider_id, gone_at IS NOT NULL AS is_gone FROM mailboxes
+    WHERE source_id = :source AND (:all OR lower(address) = ANY(:keys))"""
+_ADD = """
     INSERT INTO mailboxes (id, source_id, address, display_name, provider_id, replaces_id)
     SELECT id, :source, address, display_name, provider_id, replaces_id FROM json_to_recordset(CAST(:rows AS json))
         AS r(id uuid, address text, display_name text, provider_id text, replaces_id uuid)
     ORDER BY lower(address)
-    ON CONFLICT (source_id, lower(address)) DO UPDATE SET gone_at = NULL RETURNING id""")
+    ON CONFLICT (source_id, lower(address)) DO UPDATE SET gone_at = NULL RETURNING id"""
+_LISTED = """
+    SELECT address, display_name, provider_id FROM mailboxes
+    WHERE source_id = :source AND id = ANY(:ids) AND gone_at IS NULL"""
 _CHANGE = text("""
     UPDATE mailboxes m SET gone_at = NULL, display_name = coalesce(r.display_name, m.display_name),
         provider_id = coalesce(r.provider_id, m.provider_id)
@@ -105,8 +109,7 @@ class Recorded:
 def record(connection: Connection, source_id: UUID, listed: Sequence[ListedMailbox], *, is_whole: bool) -> Recorded:
     """Inserts, updates and marks the rows. Unchanged rows are not written."""
     by_key = _by_key(connection, listed)
-    values = {"source": source_id, "all": is_whole, "keys": list(by_key)}
-    known = [KnownMailbox(*row) for row in connection.execute(_KNOWN, values)]
+    known = query(connection, _KNOWN, KnownMailbox, source=source_id, all=is_whole, keys=list(by_key))
     found = plan(by_key, known, is_whole=is_whole)
     retire(connection, [box.id for box in found.retired])
     if found.changed:
@@ -131,7 +134,7 @@ def retire(connection: Connection, mailbox_ids: Sequence[UUID]) -> None:
 
 def _by_key(connection: Connection, listed: Sequence[ListedMailbox]) -> dict[str, ListedMailbox]:
     boxes = [ListedMailbox(clean(box.address), clean(box.display_name), clean(box.provider_id)) for box in listed]
-    keys = connection.execute(_KEYS, {"addresses": [box.address for box in boxes]}).scalars()
+    keys = query(connection, _KEYS, str, addresses=[box.address for box in boxes])
     return dict(zip(keys, boxes, strict=True))
 
 
@@ -148,16 +151,9 @@ def _add(connection: Connection, source_id: UUID, new: Sequence[tuple[ListedMail
         }
         for box, replaced in new
     ]
-    return list(connection.execute(_ADD, {"source": source_id, "rows": json_text(rows)}).scalars())
+    return query(connection, _ADD, UUID, source=source_id, rows=json_text(rows))
 
 
 def load_listed(connection: Connection, source_id: UUID, mailbox_ids: Sequence[UUID]) -> list[ListedMailbox]:
     """The mailboxes that the source still has, as it named them."""
-    rows = connection.execute(
-        text(
-            "SELECT address, display_name, provider_id FROM mailboxes"
-            " WHERE source_id = :source AND id = ANY(:ids) AND gone_at IS NULL"
-        ),
-        {"source": source_id, "ids": list(mailbox_ids)},
-    )
-    return [ListedMailbox(*row) for row in rows]
+    return query(connection, _LISTED, ListedMailbox, source=source_id, ids=list(mailbox_ids))

@@ -17,10 +17,11 @@ from uuid import UUID
 
 import psycopg
 import redis
-from sqlalchemy import Engine, text
+from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError
 
 from archiver.db.engine import is_away
+from archiver.db.sql import query, query_one
 from archiver.logs import get_logger
 from archiver.queue.jobs import JOBS, MAILBOX_PRIORITY, AdvanceWorkflow, BadJob, Job, JobEnvelope, ProcessMailbox, QueueName
 from archiver.queue.queues import FailedJob, JobQueues
@@ -46,7 +47,7 @@ log = get_logger("relay")
 
 # One step per source over the index (queue, source_id, …), so that 100,000 rows of one source cost no more than ten. Locking a
 # picked row is a write, so hardly more rows are picked than can be sent.
-_PICK = text("""
+_PICK = """
     WITH RECURSIVE named(source_id) AS (
         (SELECT source_id FROM outbox WHERE queue = :queue AND sent_at IS NULL AND source_id IS NOT NULL
          ORDER BY source_id LIMIT 1)
@@ -58,8 +59,8 @@ _PICK = text("""
         SELECT source_id, count(*) AS under_way, count(*) FILTER (WHERE priority = :front) AS in_front FROM outbox
         WHERE sent_at > '-infinity' AND job = 'process-mailbox' AND available_at <= now() GROUP BY source_id),
     share AS (SELECT :limit * ceil(:slots / CAST(greatest(1, count(source_id)) AS numeric)) AS n FROM named)
-    SELECT picked.*, coalesce(sent.under_way, 0), coalesce(sent.in_front, 0),
-        (SELECT total_mailboxes FROM sync_sessions WHERE id = picked.session_id)
+    SELECT picked.*, coalesce(sent.under_way, 0) AS under_way, coalesce(sent.in_front, 0) AS in_front,
+        (SELECT total_mailboxes FROM sync_sessions WHERE id = picked.session_id) AS session_mailboxes
     FROM named LEFT JOIN sent ON sent.source_id = named.source_id CROSS JOIN share, LATERAL (
         SELECT CAST(greatest(:room, share.n - coalesce(sent.in_front, 0)) AS bigint) AS n) AS mailboxes, LATERAL (
         SELECT o.id, o.job, o.payload, o.source_id, o.session_id, o.priority FROM outbox o
@@ -70,19 +71,27 @@ _PICK = text("""
     SELECT nameless.*, 0, 0, NULL FROM (
         SELECT o.id, o.job, o.payload, o.source_id, o.session_id, o.priority FROM outbox o
         WHERE o.queue = :queue AND o.sent_at IS NULL AND o.source_id IS NULL AND o.available_at <= now() AND o.job = ANY(:jobs)
-        ORDER BY o.priority, o.id LIMIT :nameless FOR UPDATE SKIP LOCKED) AS nameless""")
+        ORDER BY o.priority, o.id LIMIT :nameless FOR UPDATE SKIP LOCKED) AS nameless"""
 
 # A delayed mailbox takes no slot from those that could run now.
-_UNDER_WAY = text(
-    "SELECT count(*) FILTER (WHERE job = 'process-mailbox' AND available_at <= now()) AS mailboxes, count(*) AS all_jobs,"
-    " count(*) FILTER (WHERE job = 'advance-workflow') AS workflows"
-    " FROM outbox WHERE queue = :queue AND sent_at > '-infinity'"
-)
+_UNDER_WAY = """
+    SELECT count(*) FILTER (WHERE job = 'process-mailbox' AND available_at <= now()) AS mailboxes, count(*) AS all_jobs,
+        count(*) FILTER (WHERE job = 'advance-workflow') AS workflows
+    FROM outbox WHERE queue = :queue AND sent_at > '-infinity'"""
+_SENT = """
+    SELECT id FROM outbox WHERE queue = :queue AND sent_at < now() - :seconds * interval '1 second' ORDER BY id LIMIT 5000"""
 
 
 _MARK_SENT = text("""
     UPDATE outbox o SET sent_at = now(), priority = x.priority
     FROM unnest(CAST(:ids AS uuid[]), CAST(:priorities AS int[])) AS x(id, priority) WHERE o.id = x.id""")
+
+
+@dataclass(frozen=True, slots=True)
+class JobsUnderWay:
+    mailboxes: int
+    all_jobs: int
+    workflows: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,8 +242,8 @@ class Relay:
             await asyncio.to_thread(_mark_sent, connection, rows)
         return len(rows)
 
-    def _pick(self, connection: Any, queue: QueueName) -> list[PickedJobs]:
-        under_way = connection.execute(_UNDER_WAY, {"queue": str(queue)}).one()
+    def _pick(self, connection: Connection, queue: QueueName) -> list[PickedJobs]:
+        under_way = query_one(connection, _UNDER_WAY, JobsUnderWay, queue=str(queue))
         mailbox_room = _JOBS_PER_SLOT * self.slots * self._workers - under_way.mailboxes
         slots = self.slots * self._workers
         values = {
@@ -247,7 +256,7 @@ class Relay:
             "control": _CONTROL_JOBS,
             "nameless": _PER_SOURCE,
         }
-        rows = [PickedJobs(*row) for row in connection.execute(_PICK, values)]
+        rows = query(connection, _PICK, PickedJobs, **values)
         return choose(
             rows,
             mailbox_room=mailbox_room,
@@ -312,19 +321,15 @@ class Relay:
             log.warning("redis_was_emptied", jobs_sent_again=rows)
 
     def _load_sent(self, queue: QueueName) -> list[UUID]:
-        statement = text(
-            "SELECT id FROM outbox WHERE queue = :queue AND sent_at < now() - :seconds * interval '1 second'"
-            " ORDER BY id LIMIT 5000"
-        )
         with self.engine.connect() as connection:
-            return list(connection.execute(statement, {"queue": str(queue), "seconds": self.resend_seconds / 2}).scalars())
+            return query(connection, _SENT, UUID, queue=str(queue), seconds=self.resend_seconds / 2)
 
     def _resend(self, row_ids: list[UUID]) -> None:
         with self.engine.begin() as connection:
             connection.execute(text("UPDATE outbox SET sent_at = NULL WHERE id = ANY(:ids)"), {"ids": row_ids})
 
 
-def _mark_sent(connection: Any, rows: list[PickedJobs]) -> None:
+def _mark_sent(connection: Connection, rows: list[PickedJobs]) -> None:
     connection.execute(_MARK_SENT, {"ids": [row.id for row in rows], "priorities": [row.priority for row in rows]})
     connection.commit()
 

@@ -10,6 +10,7 @@ from uuid import UUID
 from sqlalchemy import Connection, Engine, text
 
 from archiver.db.engine import held_lock
+from archiver.db.sql import query
 from archiver.db.states import RunOutcome, SourceStatus
 from archiver.queue.jobs import ContinuousSync, InitialImport, Job
 from archiver.sync import cycle, outbox
@@ -21,7 +22,7 @@ _SOURCES_PER_TICK = 10
 """Starting all due sources at once would list all of their mailboxes at the same time."""
 
 # Sources that have waited longest come first, so that each gets a turn. One with a session or an announced cycle is running.
-_DUE = text("""
+_DUE = """
     SELECT id, never_ran FROM (
         SELECT s.id, s.next_due_at, s.last_started_at IS NULL AS never_ran,
                row_number() OVER (PARTITION BY s.owner_id ORDER BY s.next_due_at NULLS FIRST, s.id) AS turn, s.owner_id
@@ -32,15 +33,21 @@ _DUE = text("""
           AND NOT EXISTS (SELECT 1 FROM outbox o WHERE o.source_id = s.id AND o.job IN ('continuous-sync', 'initial-import'))
     ) AS due
     WHERE turn <= :per_owner OR owner_id IS NULL
-    ORDER BY next_due_at NULLS FIRST, id LIMIT :limit""")
+    ORDER BY next_due_at NULLS FIRST, id LIMIT :limit"""
 
-_STALE = text("""
-    SELECT x.id, x.ingestion_source_id,
+_STALE = """
+    SELECT x.id, x.ingestion_source_id AS source_id,
            x.total_mailboxes = x.completed_mailboxes + x.failed_mailboxes AND x.state = 'running' AS complete,
            EXISTS (SELECT 1 FROM outbox o WHERE o.queue = 'ingestion' AND (o.session_id = x.id
                OR (x.state = 'listing' AND o.source_id = x.ingestion_source_id))) AS has_jobs
     FROM sync_sessions x
-    WHERE x.last_activity_at < now() - :minutes * interval '1 minute' ORDER BY x.id""")
+    WHERE x.last_activity_at < now() - :minutes * interval '1 minute' ORDER BY x.id"""
+
+
+@dataclass(frozen=True, slots=True)
+class DueSource:
+    id: UUID
+    never_ran: bool
 
 
 def advisory_lock(engine: Engine, job_name: str) -> AbstractContextManager[bool]:
@@ -50,7 +57,7 @@ def advisory_lock(engine: Engine, job_name: str) -> AbstractContextManager[bool]
 
 def start_due(connection: Connection) -> list[UUID]:
     """Announces a cycle for each source that is due; at most ten, and two per owner."""
-    rows = connection.execute(_DUE, {"per_owner": _SOURCES_PER_OWNER, "limit": _SOURCES_PER_TICK}).all()
+    rows = query(connection, _DUE, DueSource, per_owner=_SOURCES_PER_OWNER, limit=_SOURCES_PER_TICK)
     for row in rows:
         job: Job = InitialImport(row.id) if row.never_ran else ContinuousSync(row.id)
         outbox.announce(connection, job, source_id=row.id)
@@ -68,7 +75,7 @@ class IdleSession:
 
 
 def idle_sessions(connection: Connection, stale_minutes: int) -> list[IdleSession]:
-    return [IdleSession(*row) for row in connection.execute(_STALE, {"minutes": stale_minutes})]
+    return query(connection, _STALE, IdleSession, minutes=stale_minutes)
 
 
 def end_stale(connection: Connection, session_ids: Iterable[UUID], stale_minutes: int) -> list[UUID]:

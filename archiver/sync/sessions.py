@@ -14,7 +14,7 @@ from uuid import UUID
 from sqlalchemy import Connection, text
 
 from archiver.db.ids import uuid7
-from archiver.db.sql import query
+from archiver.db.sql import query, query_one, query_optional
 from archiver.db.states import MailboxRunState, SessionState
 from archiver.db.values import json_text
 from archiver.queue.jobs import ProcessMailbox, SyncCycleFinished
@@ -34,6 +34,11 @@ from archiver.sync.transitions import (
 _KEPT_ERRORS = 20
 
 
+_LOCK_SESSION = """
+    SELECT id, ingestion_source_id AS source_id, state, is_initial_import FROM sync_sessions
+    WHERE ingestion_source_id = :source FOR NO KEY UPDATE"""
+
+
 @dataclass(frozen=True, slots=True)
 class SyncSession:
     id: UUID
@@ -51,11 +56,7 @@ def claim(connection: Connection, source_id: UUID, *, is_initial_import: bool) -
         ),
         {"id": uuid7(), "source": source_id, "initial": is_initial_import},
     )
-    row = connection.execute(
-        text("SELECT id, state, is_initial_import FROM sync_sessions WHERE ingestion_source_id = :source FOR NO KEY UPDATE"),
-        {"source": source_id},
-    ).one()
-    return SyncSession(row.id, source_id, row.state, row.is_initial_import)
+    return query_one(connection, _LOCK_SESSION, SyncSession, source=source_id)
 
 
 def request_rerun(connection: Connection, source_id: UUID) -> bool:
@@ -84,11 +85,18 @@ def touch(connection: Connection, session_id: UUID) -> None:
 
 
 # A mailbox that failed waits for its own due time; the cycle continues without it.
-_ADD_SESSION_MAILBOXES = text("""
+_ADD_SESSION_MAILBOXES = """
     WITH due AS (SELECT id, coalesce(next_due_at > now(), false) AS waits FROM mailboxes WHERE id = ANY(:ids)),
     added AS (INSERT INTO sync_session_mailboxes (session_id, mailbox_id) SELECT :session, id FROM due WHERE NOT waits
               ON CONFLICT DO NOTHING RETURNING 1)
-    SELECT (SELECT count(*) FROM added) AS added, (SELECT count(*) FROM due WHERE waits) AS waiting""")
+    SELECT (SELECT count(*) FROM added) AS added, (SELECT count(*) FROM due WHERE waits) AS waiting"""
+
+
+@dataclass(frozen=True, slots=True)
+class CycleMailboxes:
+    added: int
+    waiting: int
+
 
 _SESSION_MAILBOXES = "SELECT mailbox_id FROM sync_session_mailboxes WHERE session_id = :session ORDER BY mailbox_id"
 
@@ -116,7 +124,7 @@ def publish(
     last = listings.load_last(connection, session.source_id)
     is_doubtful = is_whole and not listed and last.mailboxes > 0
     recorded = mailboxes.record(connection, session.source_id, listed, is_whole=is_whole and not is_doubtful)
-    counted = connection.execute(_ADD_SESSION_MAILBOXES, {"session": session.id, "ids": recorded.ids}).one()
+    counted = query_one(connection, _ADD_SESSION_MAILBOXES, CycleMailboxes, session=session.id, ids=recorded.ids)
     listing = CycleListing.of(recorded, counted.waiting, left_out or {}, is_whole=is_whole, is_doubtful=is_doubtful)
     connection.execute(
         text("UPDATE sync_sessions SET total_mailboxes = :total, listing = CAST(:listing AS jsonb) WHERE id = :id"),
@@ -126,7 +134,7 @@ def publish(
         _announce_mailboxes(connection, session, cause)
     else:
         _announce_finish(connection, session.id, session.source_id)
-    return int(counted.added)
+    return counted.added
 
 
 def _announce_mailboxes(connection: Connection, session: SyncSession, cause: UUID | None) -> None:
@@ -148,17 +156,17 @@ class Slice:
     row_id: UUID
 
 
-_BEGIN_SLICE = text("""
+_BEGIN_SLICE = """
     UPDATE sync_session_mailboxes SET state = 'running', slice = slice + 1, started_at = coalesce(started_at, now())
     WHERE session_id = :session AND mailbox_id = :mailbox AND state = ANY(:before)
-    AND EXISTS (SELECT 1 FROM outbox WHERE id = :row) RETURNING slice""")
+    AND EXISTS (SELECT 1 FROM outbox WHERE id = :row) RETURNING slice"""
 
 
 def begin_slice(connection: Connection, session_id: UUID, mailbox_id: UUID, row_id: UUID) -> Slice | None:
     """None if there is nothing to do: the row is settled, or the mailbox has ended or was cancelled."""
     values = {"session": session_id, "mailbox": mailbox_id, "row": row_id}
     allowed = before(MAILBOX_BEGINS, MailboxRunState.RUNNING)
-    number = connection.execute(_BEGIN_SLICE, {**values, "before": allowed}).scalar()
+    number = query_optional(connection, _BEGIN_SLICE, int, **values, before=allowed)
     if number is None:
         outbox.settle(connection, row_id)
         return None
@@ -221,7 +229,7 @@ def defer(connection: Connection, current: Slice, until: datetime) -> bool:
 # and the relay learns that there is room for the next one.
 # All mailboxes of a cycle are counted in one row, which must not stay locked during a disk sync. Should Postgres lose this
 # commit, it loses all of it: the mailbox runs once more and finds nothing new.
-_END_MAILBOX = text("""
+_END_MAILBOX = """
     WITH ended AS (
         UPDATE sync_session_mailboxes SET state = :state, error_message = :error, finished_at = now()
         WHERE session_id = :session AND mailbox_id = :mailbox AND slice = :slice AND state = ANY(:before)
@@ -232,7 +240,15 @@ _END_MAILBOX = text("""
         failed_mailboxes = failed_mailboxes + :failed
     WHERE id = :session AND EXISTS (SELECT 1 FROM ended)
     RETURNING completed_mailboxes + failed_mailboxes = total_mailboxes AND state = 'running' AS is_complete,
-        set_config('synchronous_commit', 'off', true), pg_notify(:channel, 'ingestion')""")
+        set_config('synchronous_commit', 'off', true) AS committing, pg_notify(:channel, 'ingestion') AS notified"""
+
+
+@dataclass(frozen=True, slots=True)
+class EndedMailbox:
+    is_complete: bool
+    """It was the last one of its session."""
+    committing: str
+    notified: object
 
 
 def end_mailbox(
@@ -243,27 +259,32 @@ def end_mailbox(
     `if_explained`: only if no listed message is unaccounted for. Returns False if nothing was changed.
     """
     state = MailboxRunState.DONE if error is None else MailboxRunState.FAILED
-    ended = connection.execute(
+    ended = query_optional(
+        connection,
         _END_MAILBOX,
-        {
-            "session": current.session_id,
-            "mailbox": current.mailbox_id,
-            "slice": current.number,
-            "row": current.row_id,
-            "state": str(state),
-            "before": before(MAILBOX_ENDS, state),
-            "error": error,
-            "completed": int(error is None),
-            "failed": int(error is not None),
-            "channel": outbox.CHANNEL,
-            "if_explained": if_explained,
-        },
-    ).first()
+        EndedMailbox,
+        session=current.session_id,
+        mailbox=current.mailbox_id,
+        slice=current.number,
+        row=current.row_id,
+        state=str(state),
+        before=before(MAILBOX_ENDS, state),
+        error=error,
+        completed=int(error is None),
+        failed=int(error is not None),
+        channel=outbox.CHANNEL,
+        if_explained=if_explained,
+    )
     if ended is None:
         return False
     if ended.is_complete:
         _announce_finish(connection, current.session_id, source_id)
     return True
+
+
+_COUNT_FAILED = """
+    UPDATE sync_sessions SET failed_mailboxes = failed_mailboxes + 1 WHERE id = :id
+    RETURNING completed_mailboxes + failed_mailboxes = total_mailboxes AND state = 'running'"""
 
 
 def fail_mailbox(connection: Connection, session_id: UUID, mailbox_id: UUID, source_id: UUID, error: str) -> bool:
@@ -282,14 +303,7 @@ def fail_mailbox(connection: Connection, session_id: UUID, mailbox_id: UUID, sou
     ).first()
     if row is None:
         return False
-    complete = connection.execute(
-        text(
-            "UPDATE sync_sessions SET failed_mailboxes = failed_mailboxes + 1 WHERE id = :id"
-            " RETURNING completed_mailboxes + failed_mailboxes = total_mailboxes AND state = 'running'"
-        ),
-        {"id": session_id},
-    ).scalar()
-    if complete:
+    if query_optional(connection, _COUNT_FAILED, bool, id=session_id):
         _announce_finish(connection, session_id, source_id)
     return True
 
@@ -306,13 +320,18 @@ def cancel(connection: Connection, session_id: UUID) -> None:
     connection.execute(text("DELETE FROM outbox WHERE session_id = :id AND queue = 'ingestion'"), {"id": session_id})
 
 
+_FIRST_ERRORS = """
+    SELECT m.address AS mailbox, coalesce(s.error_message, '') AS error
+    FROM sync_session_mailboxes s JOIN mailboxes m ON m.id = s.mailbox_id
+    WHERE s.session_id = :id AND s.state = 'failed' ORDER BY s.finished_at LIMIT :limit"""
+
+
+@dataclass(frozen=True, slots=True)
+class MailboxError:
+    mailbox: str
+    error: str
+
+
 def first_errors(connection: Connection, session_id: UUID) -> list[dict[str, str]]:
     """The errors of the first twenty mailboxes that failed."""
-    rows = connection.execute(
-        text(
-            "SELECT m.address, s.error_message FROM sync_session_mailboxes s JOIN mailboxes m ON m.id = s.mailbox_id"
-            " WHERE s.session_id = :id AND s.state = 'failed' ORDER BY s.finished_at LIMIT :limit"
-        ),
-        {"id": session_id, "limit": _KEPT_ERRORS},
-    )
-    return [{"mailbox": row.address, "error": row.error_message or ""} for row in rows]
+    return [asdict(error) for error in query(connection, _FIRST_ERRORS, MailboxError, id=session_id, limit=_KEPT_ERRORS)]

@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from archiver.db.states import MailboxRunState, RunOutcome, SessionState, SourceStatus
-from archiver.sync.cycle import run_outcome
+from archiver.sync.cycle import RunTotals, run_outcome
 from archiver.sync.relay import PickedJobs, choose
 from archiver.sync.transitions import MAILBOX_BEGINS, MAILBOX_EVENTS, SESSION_EVENTS, SOURCE_EVENTS, SOURCE_PAUSED, before
 
@@ -78,33 +78,17 @@ def test_control_jobs_pass_every_limit_and_come_first() -> None:
     assert choose(rows, mailbox_room=2, room=0, slots=5)[0].job == "sync-cycle-finished"
 
 
-def totals(**changes: int) -> dict[str, int]:
-    names = (
-        "mailboxes",
-        "completed",
-        "not_completed",
-        "archived",
-        "duplicates",
-        "skipped",
-        "deleted_here",
-        "failed",
-        "missing",
-        "bytes",
-    )
-    return {**dict.fromkeys(names, 0), **changes}
-
-
 @pytest.mark.parametrize(
     ("counts", "waiting", "expected"),
     [
-        (totals(), 0, RunOutcome.SUCCESS),
-        (totals(mailboxes=2, completed=2, skipped=5), 0, RunOutcome.SUCCESS),
-        (totals(mailboxes=2, completed=2, missing=1), 0, RunOutcome.INCOMPLETE),
-        (totals(mailboxes=2, completed=2, failed=1), 0, RunOutcome.INCOMPLETE),
-        (totals(mailboxes=2, completed=1, not_completed=1), 0, RunOutcome.INCOMPLETE),
-        (totals(mailboxes=2, completed=2), 1, RunOutcome.INCOMPLETE),
-        (totals(mailboxes=2, not_completed=2), 0, RunOutcome.FAILED),
+        (RunTotals(), 0, RunOutcome.SUCCESS),
+        (RunTotals(mailboxes=2, completed=2, skipped=5), 0, RunOutcome.SUCCESS),
+        (RunTotals(mailboxes=2, completed=2, missing=1), 0, RunOutcome.INCOMPLETE),
+        (RunTotals(mailboxes=2, completed=2, failed=1), 0, RunOutcome.INCOMPLETE),
+        (RunTotals(mailboxes=2, completed=1, not_completed=1), 0, RunOutcome.INCOMPLETE),
+        (RunTotals(mailboxes=2, completed=2), 1, RunOutcome.INCOMPLETE),
+        (RunTotals(mailboxes=2, not_completed=2), 0, RunOutcome.FAILED),
     ],
 )
-def test_a_run_with_anything_missing_is_never_a_success(counts: dict[str, int], waiting: int, expected: RunOutcome) -> None:
+def test_a_run_with_anything_missing_is_never_a_success(counts: RunTotals, waiting: int, expected: RunOutcome) -> None:
     assert run_outcome(counts, waiting) is expected
