@@ -9,6 +9,7 @@ DECODED_LEAST_BYTES: Final = 1 << 20
 RTF_BYTES: Final = 4 << 20  # of one RTF body, which is decompressed and read in Python
 
 HEADER_BYTES: Final = 4 << 20  # of one header block; 50,000 recipients take about 2 MiB
+LEADING_BYTES: Final = 64 << 10  # of postmarks and blank lines before a header block
 PART_HEADER_BYTES: Final = 64 << 10
 FIELDS: Final = 20_000
 ADDRESSES: Final = 100_000  # of one message, all address fields together

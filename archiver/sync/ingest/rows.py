@@ -24,7 +24,7 @@ Mail = tuple[Bytes, bytes, datetime | None]  # the bytes, their SHA-256, and the
 
 _log = get_logger(__name__)
 _NO_DATE = datetime(1970, 1, 1, tzinfo=UTC)
-_HEADER_BYTES = limits.HEADER_BYTES + 4
+_HEADER_BYTES = limits.LEADING_BYTES + limits.HEADER_BYTES + 4
 _END = re.compile(rb"\n\r?\n")
 _ODD_STARTS = (b"\xef", b"\r", b"\n")  # after these, the first blank line may not end the header
 _ORIGINS = {

@@ -3,9 +3,11 @@
 import hashlib
 from datetime import UTC, datetime
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from archiver.mail import limits
 from archiver.mail.defects import Defects
 from archiver.mail.header.fields import split_block
 from archiver.mail.header.headers import headers_of, read_headers
@@ -40,6 +42,12 @@ def test_the_server_knows_better_when_it_came_but_a_message_is_sorted_by_what_is
     assert (told["received_at"], untold["received_at"]) == (AT, first_received)
     for row in (told, untold):
         assert (row["sort_at"], row["date_origin"]) == (first_received, "received")
+
+
+@pytest.mark.parametrize("before", [b"", b"From ann@example.org Mon Mar  2 09:00:00 2020\n", b"\n\n", b"\xef\xbb\xbf"])
+def test_a_header_over_the_limit_is_noted_whatever_stands_before_it(before: bytes) -> None:
+    raw = before + b"Subject: large\nX: " + b"x" * limits.HEADER_BYTES + b"\n\nbody\n"
+    assert "header_too_large" in read_headers(header_bytes(MemoryContent(raw))).defects
 
 
 def test_no_mail_no_rows() -> None:
