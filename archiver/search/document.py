@@ -53,7 +53,7 @@ INDEX_SETTINGS: Final[dict[str, Any]] = {
     "filterableAttributes": sorted({*FACETS, *WORDS, *EXACT}),
     "sortableAttributes": ["order"],
     # the last one decides between equals: without it the order of arrival would, which depends on mail that others have
-    "rankingRules": ["sort", "words", "typo", "proximity", "attribute", "exactness", "order:desc"],
+    "rankingRules": ["sort", "words", "typo", "proximity", "attributeRank", "wordPosition", "exactness", "order:desc"],
     "faceting": {"maxValuesPerFacet": 1000, "sortFacetValuesBy": {"*": "count"}},
     "pagination": {"maxTotalHits": 1_000_000_000},
 }

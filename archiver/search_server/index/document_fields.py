@@ -6,6 +6,7 @@ id      the primary key, whole              seq   the order of first arrival, a 
 t       JSON: words of each searchable attribute, with positions
 w       the words of the searchable attributes together, without positions: prefixes and typos are looked up here, and not in
         each attribute; the words of long attributes (`Attributes.long`, two at most) are in `t` only, and looked up there
+p       the first words of each searchable attribute, with how near to its beginning they are (`word_positions`)
 f       JSON: values of filterable attributes, `s` + folded text or a number, also as columns (facets)
 m       marks, separated by spaces: `t:` top-level attribute, and of filterable ones `e:` exists, `n:` null, `y:` empty
 raw     the document itself, stored once
@@ -22,6 +23,7 @@ import tantivy
 
 from archiver.search_server.index.plan import FieldPlan
 from archiver.search_server.index.text import fold_value
+from archiver.search_server.index.word_positions import position_terms
 
 _COLUMN_TEXT = 256
 _LONG_TEXT = 1_000
@@ -78,6 +80,8 @@ def schema_for(plan: FieldPlan) -> tantivy.Schema:
     builder.add_unsigned_field("seq", fast=True)
     builder.add_json_field("t", tokenizer_name="words", index_option="position")
     builder.add_text_field("w", tokenizer_name="words", index_option="basic")
+    if plan.has_positions:
+        builder.add_text_field("p", tokenizer_name="whitespace", index_option="basic")
     builder.add_json_field("f", fast=True, tokenizer_name="raw", index_option="basic")
     builder.add_text_field("m", tokenizer_name="whitespace", index_option="basic")
     builder.add_bytes_field("raw", stored=True)
@@ -124,6 +128,8 @@ class RowBuilder:
         if words:
             row.add_json("t", words)
             long = self._attributes.long
+            if self._plan.has_positions:
+                row.add_text("p", " ".join([term for name, texts in words.items() for term in position_terms(name, texts)]))
             row.add_text("w", "\n".join(["\n".join(texts) for name, texts in words.items() if name not in long]))
         if values:
             row.add_json("f", values)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
 from archiver.search_server.index.settings import custom_rule
 from archiver.search_server.index.text import Segmenter
+
+LAYOUT = ("positions",)
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,8 @@ class FieldPlan:
     separators: tuple[str, ...]
     non_separators: tuple[str, ...]
     dictionary: tuple[str, ...]
+    layout: tuple[str, ...] = ()
+    """What each document has besides: `positions` for the rule wordPosition. Indexes of earlier releases have nothing."""
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> FieldPlan:
@@ -39,6 +43,7 @@ class FieldPlan:
             separators=tuple(settings["separatorTokens"]),
             non_separators=tuple(settings["nonSeparatorTokens"]),
             dictionary=tuple(settings["dictionary"]),
+            layout=LAYOUT,
         )
 
     @classmethod
@@ -46,8 +51,11 @@ class FieldPlan:
         return cls(**{name: tuple(items) for name, items in value.items()})
 
     def to_json(self) -> dict[str, list[str]]:
-        names = ("searchable", "filterable", "columns", "separators", "non_separators", "dictionary")
-        return {name: list(getattr(self, name)) for name in names}
+        return {field.name: list(getattr(self, field.name)) for field in fields(self)}
+
+    @property
+    def has_positions(self) -> bool:
+        return "positions" in self.layout
 
     @cached_property
     def segmenter(self) -> Segmenter:

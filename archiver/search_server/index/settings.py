@@ -20,7 +20,7 @@ DEFAULTS: dict[str, Any] = {
     "filterableAttributes": [],
     "sortableAttributes": [],
     "foreignKeys": [],
-    "rankingRules": ["words", "typo", "proximity", "attribute", "sort", "exactness"],
+    "rankingRules": list(RANKING_RULES),
     "stopWords": [],
     "nonSeparatorTokens": [],
     "separatorTokens": [],

@@ -16,7 +16,7 @@ from archiver.search_server.index.engine import Snapshot
 from archiver.search_server.index.settings import custom_rule
 from archiver.search_server.index.text import fold_value
 from archiver.search_server.query.filters import available
-from archiver.search_server.query.ranking import RankedQuery, Scale
+from archiver.search_server.query.ranking import RankedQuery, Scale, rules_in_order
 
 _SORT = re.compile(r"(?P<attribute>.+):(?P<order>asc|desc)")
 # up to this many hits are sorted by all rules and keys; beyond that by the first key, and by the others within the page
@@ -82,7 +82,7 @@ class RankingStage:
 
 def stages(entry: CatalogEntry, keys: list[SortKey], scale: Scale) -> list[RankingStage]:
     """The rules in order: each key, with the scored rules before it."""
-    rules = entry.settings["rankingRules"]
+    rules = rules_in_order(entry.settings["rankingRules"])
     found: list[RankingStage] = []
     for place, rule in enumerate(rules):
         divisor = scale.before(rules[place:])
@@ -146,9 +146,11 @@ def by_arrival(snapshot: Snapshot, hits: list[tuple[Any, DocAddress]]) -> list[t
     return [hits[place] for place in order]
 
 
-def key_decides(ranked: RankedQuery, plan: list[RankingStage]) -> bool:
-    """Whether the single key precedes all scored rules; without words, nothing is scored."""
-    return len(plan) == 1 and (ranked.parsed.is_placeholder or plan[0].divisor > ranked.scale.top)
+def key_decides(ranked: RankedQuery, plan: list[RankingStage], *, wants_scores: bool) -> bool:
+    """Whether the single key precedes all scored rules, and no scores are wanted; without words, nothing is scored."""
+    if len(plan) != 1:
+        return False
+    return ranked.parsed.is_placeholder or (not wants_scores and plan[0].divisor > ranked.scale.top)
 
 
 def breaks_ties(ranked: RankedQuery, plan: list[RankingStage]) -> bool:
@@ -181,12 +183,14 @@ def sorted_hits(
     total: int,
     offset: int,
     limit: int,
+    *,
+    wants_scores: bool,
 ) -> list[DocumentHit]:
     """Hits in the order of all stages. `query` is the scored query with its filter; `matching` finds the same without
     scores."""
     first = plan[0]
     assert first.key is not None
-    if total > SORT_ALL or key_decides(ranked, plan):
+    if total > SORT_ALL or key_decides(ranked, plan, wants_scores=wants_scores):
         return _by_first_key(snapshot, matching, first.key, plan[1:], offset, limit)
     hits = by_arrival(snapshot, snapshot.searcher.search(query, max(1, total), count=False).hits)
     addresses = [address for _, address in hits]

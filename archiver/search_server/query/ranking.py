@@ -13,6 +13,7 @@ from functools import reduce
 from tantivy import Occur, Query
 
 from archiver.search_server.index.engine import Snapshot
+from archiver.search_server.index.word_positions import POSITION_STEPS, position_term
 from archiver.search_server.query.query_terms import ParsedQuery, Unit
 
 SCORED_UNITS = 10
@@ -28,8 +29,17 @@ PREFIX_ATTRIBUTES = 8
 # a word that occurs in this many documents as typed is not searched for with typos, which would add noise and cost
 ENOUGH_FOR_NO_TYPO = 200
 ENOUGH_FOR_ONE_TYPO = 20
-_SAME_AS = {"attributeRank": "attribute"}
-_SCORED = ("words", "typo", "proximity", "attribute", "exactness")
+POSITION_ATTRIBUTES = 8
+_SCORED = ("words", "typo", "proximity", "attributeRank", "wordPosition", "exactness")
+_SCORES = 1 << 24  # 32-bit floats hold whole numbers up to here
+
+
+def rules_in_order(rules: Sequence[str]) -> tuple[str, ...]:
+    """The rules as they work: `attribute` is two of them, and `words` comes before all that looks at single words."""
+    order = list(dict.fromkeys(one for rule in rules for one in (_SCORED[3:5] if rule == "attribute" else (rule,))))
+    first = next((place for place, rule in enumerate(order) if rule in _SCORED), len(order))
+    order = [rule for rule in order if rule != "words"]
+    return (*order[:first], "words", *order[first:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +56,12 @@ class Scale:
             "words": n,
             "typo": 2 * n,
             "proximity": PROXIMITY_STEPS * min(n - 1, PROXIMITY_PAIRS),
-            "attribute": ATTRIBUTE_STEPS * n,
+            "attributeRank": ATTRIBUTE_STEPS * n,
             "exactness": n,
         }
-        order = [rule for rule in dict.fromkeys(_SAME_AS.get(rule, rule) for rule in rules) if rule in _SCORED]
+        order = [rule for rule in rules if rule in _SCORED]
+        others = reduce(lambda product, rule: product * (steps[rule] + 1), steps, 1)
+        steps["wordPosition"] = POSITION_STEPS * min(n, (_SCORES // others - 1) // POSITION_STEPS)
         weights = dict.fromkeys(_SCORED, 0)
         weight = 1
         for rule in reversed(order):
@@ -58,15 +70,40 @@ class Scale:
         return cls(weights, {rule: steps[rule] for rule in order})
 
     @property
+    def positioned(self) -> int:
+        """Of so many words the position counts: of all, unless the query is long."""
+        return self.steps.get("wordPosition", 0) // POSITION_STEPS
+
+    @property
     def top(self) -> int:
         return sum(self.weights[rule] * count for rule, count in self.steps.items())
 
     def digit(self, score: float, rule: str) -> int:
         return round(score) // self.weights[rule] % (self.steps[rule] + 1)
 
+    def portion(self, score: float, allowed_typos: int) -> float:
+        """A score between 0 and 1: each rule divides what the rules before it leave, as Meilisearch's ranking score does."""
+        rank = most = 1
+        for rule in self.steps:
+            better, levels = self._level(score, rule, allowed_typos)
+            rank, most = (rank - 1) * levels + better, most * levels
+        return rank / most
+
+    def _level(self, score: float, rule: str, allowed_typos: int) -> tuple[int, int]:
+        """How good a hit is by one rule, from 1, and how good it could be."""
+        digit, steps = self.digit(score, rule), self.steps[rule]
+        if rule == "words":
+            return max(1, digit), steps
+        if rule == "typo":
+            return max(1, allowed_typos + 1 - self.typos(score)), allowed_typos + 1
+        return digit + 1, steps + 1
+
+    def typos(self, score: float) -> int:
+        return max(0, 2 * self.digit(score, "words") - self.digit(score, "typo"))
+
     def before(self, rule_place: Sequence[str]) -> int:
         """The divisor that reduces a score to the rules before the given rest of the rules."""
-        rest = {_SAME_AS.get(rule, rule) for rule in rule_place} & set(self.steps)
+        rest = set(rule_place) & set(self.steps)
         return reduce(lambda product, rule: product * (self.steps[rule] + 1), rest, 1)
 
 
@@ -149,18 +186,22 @@ class Ranker:
 
     def _places(self, unit: Unit, units: list[Unit], scale: Scale) -> list[Query]:
         found: list[Query] = []
-        if scale.weights["attribute"]:
-            options = [
-                Query.const_score_query(query, float(scale.weights["attribute"] * step))
-                for step, query in self._by_attribute(unit)
-            ]
-            if options:
-                found.append(Query.disjunction_max_query(options))
         place = units.index(unit)
-        if scale.weights["proximity"] and 0 < place <= PROXIMITY_PAIRS:
-            options = list(self._near(units[place - 1], unit, scale.weights["proximity"]))
+        steps = {"attributeRank": self._by_attribute(unit) if scale.weights["attributeRank"] else []}
+        if scale.weights["wordPosition"] and place < scale.positioned:
+            steps["wordPosition"] = self._by_position(unit)
+        for rule, options in steps.items():
             if options:
-                found.append(Query.disjunction_max_query(options))
+                weight = scale.weights[rule]
+                found.append(
+                    Query.disjunction_max_query(
+                        [Query.const_score_query(query, float(weight * step)) for step, query in options]
+                    )
+                )
+        if scale.weights["proximity"] and 0 < place <= PROXIMITY_PAIRS:
+            near = self._near(units[place - 1], unit, scale.weights["proximity"])
+            if near:
+                found.append(Query.disjunction_max_query(near))
         return found
 
     def _by_attribute(self, unit: Unit) -> list[tuple[int, Query]]:
@@ -179,6 +220,18 @@ class Ranker:
             if unit.prefix and unit.word is not None and rank < PREFIX_ATTRIBUTES and name not in self.snapshot.attributes.long:
                 found.append((step, self._fuzzy(f"t.{name}", unit.word, 0, prefix=True)))
         return found
+
+    def _by_position(self, unit: Unit) -> list[tuple[int, Query]]:
+        """The unit's first word at the beginnings of attributes, with the steps that its place there is worth."""
+        if not self.snapshot.plan.has_positions:
+            return []
+        word = unit.words[0]
+        return [
+            (step, Query.term_query(self.snapshot.schema, "p", position_term(name, step, word), "basic"))
+            for name in self.attributes[:POSITION_ATTRIBUTES]
+            if self._may_have(f"t.{name}", (word,))
+            for step in range(POSITION_STEPS, 0, -1)
+        ]
 
     def _near(self, left: Unit, right: Unit, weight: int) -> list[Query]:
         """Both units adjacent, or a few words apart."""

@@ -54,6 +54,10 @@ class SearchRequest:
         return self.page is not None or self.hits_per_page is not None
 
     @property
+    def wants_scores(self) -> bool:
+        return self.show_ranking_score or self.show_ranking_score_details or self.ranking_score_threshold is not None
+
+    @property
     def window(self) -> tuple[int, int]:
         """Offset and number of the wanted hits."""
         if not self.is_paged:

@@ -32,10 +32,8 @@ from archiver.search_server.query.ordering import (
     stages,
 )
 from archiver.search_server.query.query_terms import ParsedQuery, parse_query
-from archiver.search_server.query.ranking import RankedQuery, Ranker
+from archiver.search_server.query.ranking import SCORED_UNITS, RankedQuery, Ranker, rules_in_order
 from archiver.search_server.query.search_request import SearchRequest
-
-_SCAN = 1_000  # hits per step if documents have to be inspected
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +107,7 @@ def _ranker(
         attributes=tuple(ids[name] for name in attributes),
         restricted=restricted,
         no_typos_on=frozenset(ids[name] for name in attributes if covered(name, no_typos)),
-        rules=tuple(entry.settings["rankingRules"]),
+        rules=rules_in_order(entry.settings["rankingRules"]),
         degraded=degraded,
         narrowing=tuple(narrowing),
     )
@@ -190,7 +188,7 @@ def _window(prepared: PreparedSearch, offset: int, limit: int, count: Callable[[
         return HitWindow(hits, result.count)  # type: ignore[attr-defined]
     if limit and breaks_ties(prepared.ranked, plan) and plan[0].key:
         return HitWindow(*best_first(snapshot, prepared.scored, plan[0].key, offset, limit))
-    if limit and (not plan or key_decides(prepared.ranked, plan)):
+    if limit and (not plan or key_decides(prepared.ranked, plan, wants_scores=prepared.request.wants_scores)):
         if plan and plan[0].key and (counted := counted_by_key(snapshot, prepared.matching, plan[0].key, offset, limit)):
             return HitWindow([DocumentHit(address, None) for _, address in counted[0]], counted[1])
         hits = _order(prepared, 0, offset, limit)
@@ -205,7 +203,17 @@ def _order(prepared: PreparedSearch, total: int, offset: int, limit: int) -> lis
     if breaks_ties(prepared.ranked, plan) and plan[0].key:
         return best_first(snapshot, prepared.scored, plan[0].key, offset, limit)[0]
     if plan:
-        return sorted_hits(snapshot, prepared.ranked, prepared.scored, prepared.matching, plan, total, offset, limit)
+        return sorted_hits(
+            snapshot,
+            prepared.ranked,
+            prepared.scored,
+            prepared.matching,
+            plan,
+            total,
+            offset,
+            limit,
+            wants_scores=prepared.request.wants_scores,
+        )
     if prepared.parsed.is_placeholder:
         found = snapshot.searcher.search(
             prepared.matching, limit, count=False, order_by_field="seq", order=Order.Asc, offset=offset
@@ -227,23 +235,22 @@ def _distinct(prepared: PreparedSearch, attribute: str, offset: int, limit: int)
     threshold = prepared.request.ranking_score_threshold
     seen: set[str] = set()
     kept: list[DocumentHit] = []
-    for start in range(0, total, _SCAN):
-        for hit in _order(prepared, total, start, _SCAN):
-            if threshold is not None and ranking_score(prepared, hit) < threshold:
-                continue
-            values = document_values(prepared.snapshot.document(hit.address), attribute)
-            if not seen.intersection(values):
-                seen.update(values)
-                kept.append(hit)
+    for hit in _order(prepared, total, 0, total) if total else ():
+        if threshold is not None and ranking_score(prepared, hit) < threshold:
+            continue
+        values = document_values(prepared.snapshot.document(hit.address), attribute)
+        if not seen.intersection(values):
+            seen.update(values)
+            kept.append(hit)
     return HitWindow(kept[offset : offset + limit], len(kept))
 
 
 def ranking_score(prepared: PreparedSearch, hit: DocumentHit) -> float:
     """Between 0 and 1; 1 for an empty query."""
-    top = prepared.ranked.scale.top
-    if hit.score is None or prepared.parsed.is_placeholder or not top:
+    if hit.score is None or prepared.parsed.is_placeholder:
         return 1.0
-    return round(min(1.0, max(0.0, hit.score / top)), 6)
+    allowed_typos = sum(unit.typos for unit in prepared.parsed.units[:SCORED_UNITS])
+    return prepared.ranked.scale.portion(hit.score, allowed_typos)
 
 
 def format_hits(prepared: PreparedSearch, hits: list[DocumentHit]) -> list[dict[str, Any]]:
@@ -271,5 +278,5 @@ def _details(prepared: PreparedSearch, hit: DocumentHit) -> dict[str, Any]:
         if rule == "words":
             details[rule].update(matchingWords=digit, maxMatchingWords=steps)
         elif rule == "typo":
-            details[rule].update(typoCount=max(0, 2 * scale.digit(hit.score, "words") - digit) if "words" in scale.steps else 0)
+            details[rule].update(typoCount=scale.typos(hit.score))
     return details

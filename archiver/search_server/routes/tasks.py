@@ -44,7 +44,8 @@ def _on_matching(call: Call, kind: str, counted: str, condition: str) -> ServerR
     found.add(f"1{condition}")
     uids = found.uids(call.service.state)
     details = {"matchedTasks": len(uids), counted: None, "originalFilter": f"?{urlencode(dict(call.query))}"}
-    return replace(call.accept(kind, None, {"tasks": uids}, details), status=200)
+    after = max(uids, default=None) if "uids" in call.query else None
+    return replace(call.accept(kind, None, {"tasks": uids, "after": after}, details), status=200)
 
 
 def list_batches(call: Call) -> ServerResponse:

@@ -28,6 +28,10 @@ COLUMNS = (
 _RESERVE_BYTES = 2_000_000
 _KEPT_TASKS = 1_000_000
 _FIRST = ("taskCancelation", "taskDeletion")
+# a deletion goes first as well, but not before the tasks that it names one by one
+_TURN = f"""CASE WHEN type NOT IN ({marks(_FIRST)}) THEN 1 ELSE EXISTS (
+    SELECT 1 FROM tasks AS named WHERE named.uid = json_extract(CAST(tasks.request AS TEXT), '$.after')
+    AND named.status IN ('enqueued', 'processing')) END"""  # noqa: S608
 MAX_BATCH_BYTES = 24_000_000
 MAX_BATCH_TASKS = 2_000
 
@@ -99,7 +103,7 @@ class TaskQueue:
         """The oldest waiting task, with the following ones that can share its commit."""
         first = self._state.one(
             f"SELECT {COLUMNS} FROM tasks WHERE status IN ('enqueued', 'processing')"  # noqa: S608
-            f" ORDER BY type NOT IN ({marks(_FIRST)}), uid LIMIT 1",
+            f" ORDER BY {_TURN}, uid LIMIT 1",
             _FIRST,
         )
         if first is None:

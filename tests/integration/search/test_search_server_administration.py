@@ -15,6 +15,8 @@ from meilisearch.index import Index
 from tests.integration.search.search_process import ended, finished, is_healthy
 from tests.support.waiting import DEADLINE_SECONDS
 
+DEFAULT_RULES = ["words", "typo", "proximity", "attributeRank", "sort", "wordPosition", "exactness"]
+
 
 def call(client: meilisearch.Client, method: str, path: str, **more: Any) -> requests.Response:
     headers = {"Authorization": f"Bearer {client.config.api_key}", **more.pop("headers", {})}
@@ -154,7 +156,7 @@ SUB_SETTINGS = [
     ("searchable-attributes", ["title", "body"], ["*"]),
     ("filterable-attributes", ["title"], []),
     ("sortable-attributes", ["title"], []),
-    ("ranking-rules", ["words", "year:desc"], ["words", "typo", "proximity", "attribute", "sort", "exactness"]),
+    ("ranking-rules", ["words", "year:desc"], DEFAULT_RULES),
     ("stop-words", ["a", "the"], []),
     ("synonyms", {"wolverine": ["logan"]}, {}),
     ("distinct-attribute", "title", None),
@@ -271,6 +273,20 @@ def test_tasks_are_canceled_and_deleted(client: meilisearch.Client, make_index: 
     assert gone.details["originalFilter"].startswith("?")
     assert client.get_tasks({"indexUids": [index.uid]}).results == []
     assert call(client, "DELETE", "/tasks").json()["code"] == "missing_task_filters"
+
+
+def test_a_task_is_deleted_by_its_number_once_it_has_ended(
+    client: meilisearch.Client, make_index: Callable[..., Index]
+) -> None:
+    index = make_index()
+    for _ in range(5):
+        added = [index.add_documents([{"id": number, "text": "words " * 500} for number in range(300)]) for _ in range(3)]
+        gone = finished(client, client.delete_tasks({"uids": [str(task.task_uid) for task in added]}))
+        assert gone.details["deletedTasks"] == 3
+        for task in added:
+            with pytest.raises(MeilisearchApiError, match="task_not_found"):
+                client.get_task(task.task_uid)
+    assert index.get_stats().number_of_documents == 300
 
 
 def test_batches(client: meilisearch.Client, make_index: Callable[..., Index]) -> None:
