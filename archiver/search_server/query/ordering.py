@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from tantivy import DocAddress, Occur, Order, Query, Searcher
+from tantivy import DocAddress, FieldType, Occur, Order, Query, Searcher
 
 from archiver.search_server.errors import ApiError
 from archiver.search_server.index.catalog import CatalogEntry
@@ -23,6 +23,8 @@ _SORT = re.compile(r"(?P<attribute>.+):(?P<order>asc|desc)")
 SORT_ALL = 100_000
 # up to this many hits with equal scores are sorted by a key after all scored rules
 TIED = 20_000
+# ties are searched for among this many times the hits of the page, and then among this many times more
+NEAREST = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,17 +163,54 @@ def breaks_ties(ranked: RankedQuery, plan: list[RankingStage]) -> bool:
 def best_first(snapshot: Snapshot, query: Query, key: SortKey, offset: int, limit: int) -> tuple[list[DocumentHit], int]:
     """Hits by score, ties by the key; and their total number.
 
-    Tantivy returns ties in the order of its files, so all ties with the last hit of the page are fetched and sorted.
+    Tantivy returns ties in the order of its files. So ties with the last hit of the page are searched for among the first
+    hits by the key; if too few are there, all ties are fetched and sorted.
     """
     reach = offset + limit
     found = snapshot.searcher.search(query, reach + 1)
-    if len(found.hits) > reach and found.hits[reach][0] == found.hits[reach - 1][0]:
-        found = snapshot.searcher.search(query, max(TIED, reach))
-    first, rest = found.hits[:TIED], found.hits[TIED:]
+    total = int(found.count)  # type: ignore[attr-defined]
+    hits, last = found.hits[:reach], found.hits[reach:]
+    if last and last[0][0] == hits[-1][0]:
+        hits = (
+            _of_equals(snapshot, query, key, hits, total) or snapshot.searcher.search(query, max(TIED, reach), count=False).hits
+        )
+    return [DocumentHit(address, score) for score, address in _by_score(snapshot, hits, key)[offset:reach]], total
+
+
+def _of_equals(
+    snapshot: Snapshot, query: Query, key: SortKey, hits: list[tuple[float, DocAddress]], total: int
+) -> list[tuple[float, DocAddress]] | None:
+    """The hits, those as good as the last one replaced by the first of their kind by the key; None if they are too far back."""
+    worst = hits[-1][0]
+    better = [hit for hit in hits if hit[0] > worst]
+    field, size = key.field("n"), NEAREST * len(hits)
+    unscored = Query.const_score_query(query, 0.0)
+    while size < min(total, TIED) and _is_full(snapshot.searcher, field):
+        nearest = snapshot.searcher.search(unscored, size, count=False, order_by_field=field, order=key.order)
+        edge = nearest.hits[-1][0]
+        among = Query.boolean_query([(Occur.Must, query), (Occur.Must, _up_to(snapshot, key, edge))])
+        scored = snapshot.searcher.search(among, 2 * size, count=False).hits
+        equal = [hit for hit in scored if hit[0] == worst]
+        if len(scored) < 2 * size and len(better) + len(equal) >= len(hits):
+            return better + equal
+        size *= NEAREST
+    return None
+
+
+def _up_to(snapshot: Snapshot, key: SortKey, edge: float) -> Query:
+    """Everything that stands before this value by the key, and those that have it."""
+    field = key.field("n")
+    lower, upper = (edge, None) if key.descending else (None, edge)
+    within = Query.range_query(snapshot.schema, field, FieldType.Float, lower, upper, include_lower=True, include_upper=True)
+    return Query.const_score_query(within, 0.0)
+
+
+def _by_score(snapshot: Snapshot, hits: list[tuple[float, DocAddress]], key: SortKey) -> list[tuple[float, DocAddress]]:
+    """By score, and the first ones of them also by the key."""
+    first, rest = hits[:TIED], hits[TIED:]
     (column,) = _sort_values(snapshot, [address for _, address in first], [RankingStage(1, key)])
     order = sorted(range(len(first)), key=lambda place: (-first[place][0], column[place], place))
-    hits = [*(first[place] for place in order), *rest][offset:reach]
-    return [DocumentHit(address, score) for score, address in hits], int(found.count)  # type: ignore[attr-defined]
+    return [*(first[place] for place in order), *rest]
 
 
 def sorted_hits(
