@@ -37,6 +37,9 @@ def search(
     zone: Annotated[
         str | None, typer.Option(help="Time zone of dates in the query and the result, such as Europe/Berlin.")
     ] = None,
+    similar: Annotated[
+        bool, typer.Option("--similar", help="Also show messages with typos or longer forms of the words.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Search the archive: words, "phrases", from:alice, subject:invoice, has:attachment, after:2024-05, OR, -not, ( )."""
@@ -54,7 +57,14 @@ def search(
             schema.check(engine)
             wanted = FACETS if facets else ()
             results = open_search(settings, engine).search_as(
-                LOCAL_OPERATOR, query, sort=sort, offset=(page - 1) * limit, limit=limit, facets=wanted, zone=chosen
+                LOCAL_OPERATOR,
+                query,
+                sort=sort,
+                offset=(page - 1) * limit,
+                limit=limit,
+                facets=wanted,
+                zone=chosen,
+                similar=similar,
             )
         finally:
             engine.dispose()
@@ -69,6 +79,8 @@ def as_json(results: Results, page: int) -> dict[str, Any]:
         "total": results.total,
         "total_is_lower_bound": results.total_is_lower_bound,
         "next_page": None if results.next_offset is None else page + 1,
+        "similar": results.similar,
+        "has_similar": results.has_similar,
         "hits": [_hit_as_json(hit) for hit in results.hits],
         "not_searchable": {
             "messages": sum(results.not_searchable.states.values()),
@@ -128,6 +140,8 @@ def _print(results: Results, page: int, limit: int, zone: tzinfo) -> None:
     more = "at least " if results.total_is_lower_bound else ""
     of = f", {first:,} to {first + len(results.hits) - 1:,} shown" if results.hits else ""
     messages.print(f"{more}{quantity(results.total, 'message')}{of}", style="dim", markup=False)
+    if results.similar:
+        messages.print(f"also {results.similar:,} similar: --similar shows them", style="dim", markup=False)
     for state, count in results.not_searchable.states.items():
         messages.print(f"the archive has {quantity(count, 'message')} {_STATES.get(state, state)}", style="dim", markup=False)
 

@@ -24,8 +24,12 @@ from archiver.search.facets import FACETS, Facets, FacetValue
 from archiver.search.names import DatabaseNames
 from archiver.search.query.compiler import Search, compile_query
 from archiver.search.query.parser import parse
-from archiver.search.searcher import IndexSearcher, narrow
+from archiver.search.query.syntax import has_bare_words
+from archiver.search.searcher import FoundHits, IndexSearcher, narrow
 from archiver.search.snippets import FIRST_LOOK, SECOND_LOOK, MatchedText, Snippet, first_snippet, second_snippet
+
+Reading = tuple[list[Search], bool]
+"""The searches that a query means, and whether they may miss messages."""
 
 SORTS: Final = {"newest": "order:desc", "oldest": "order:asc", "best": None}
 MAX_LIMIT: Final = 1_000
@@ -96,6 +100,10 @@ class Results:
     not_searchable: NotSearchable
     next_offset: int | None
     """Where the next page begins, even if this page has few visible hits; None on the last page."""
+    similar: int = 0
+    """Messages beyond these that contain the words only with typos or as the beginning of longer ones."""
+    has_similar: bool = False
+    """Whether such messages are among the hits."""
 
 
 class MailSearch:
@@ -118,12 +126,13 @@ class MailSearch:
         limit: int = 20,
         facets: Sequence[str] = (),
         zone: tzinfo = UTC,
+        similar: bool = False,
     ) -> Results:
         """One page of what the principal may read, for every front end. The audit log has it before it is returned."""
         principal.require(Right.SEARCH)
         with autocommit(self._engine) as connection:
             scope = scope_of(connection, principal)
-        found = self.search(query, scope, sort=sort, offset=offset, limit=limit, facets=facets, zone=zone)
+        found = self.search(query, scope, sort=sort, offset=offset, limit=limit, facets=facets, zone=zone, similar=similar)
         detail = {"query": query, "offset": offset, "shown": len(found.hits), "total": found.total, "facets": list(facets)}
         audit.record_look(self._engine, principal, "search.done", "search", None, **detail)
         return found
@@ -139,15 +148,29 @@ class MailSearch:
         facets: Sequence[str] = (),
         zone: tzinfo = UTC,
         now: datetime | None = None,
+        similar: bool = False,
     ) -> Results:
-        """One page. Raises QueryError, with the position, for a query that can't be parsed or answered."""
+        """One page. Raises QueryError, with the position, for a query that can't be parsed or answered.
+
+        By date, words match exactly as long as anything does, and `similar` asks for the others as well: thousands of similar
+        words would hide the exact ones. By relevance the exact ones come first anyway.
+        """
         if sort not in SORTS or offset < 0 or not 0 <= limit <= MAX_LIMIT or not set(facets) <= set(FACETS):
             raise UsageError(
                 f"expected sort {' | '.join(SORTS)}, an offset, a limit up to {MAX_LIMIT}, and facets among {FACETS}"
             )
-        searches, is_cut = self._searches(query, scope, zone, now)
         reader = Facets(self._searcher, self._names, scope.mailboxes, zone, self._addresses)
-        found = self._searcher.page(searches, SORTS[sort], offset, limit, FIRST_LOOK, reader.attributes(facets))
+
+        def page(searches: list[Search]) -> FoundHits:
+            return self._searcher.page(searches, SORTS[sort], offset, limit, FIRST_LOOK, reader.attributes(facets))
+
+        exact, loose = self._readings(query, scope, zone, now)
+        chosen = loose if similar or sort == "best" else exact
+        found = page(chosen[0])
+        if chosen != loose and not found.counted.total:
+            chosen, found = loose, page(loose[0])
+        others = 0 if chosen == loose else self._searcher.count(loose[0], []).total - found.counted.total
+        searches, is_cut = chosen
         hits = self._hits(found.hits, scope)
         end = offset + len(found.hits)
         has_more = bool(found.hits) and end < found.counted.total
@@ -159,6 +182,8 @@ class MailSearch:
             reader.read(facets, found.counted, searches),
             self.not_searchable(scope),
             end if has_more else None,
+            max(0, others),
+            chosen == loose != exact,
         )
 
     def message_ids(
@@ -168,7 +193,7 @@ class MailSearch:
 
         Words match exactly here: what only looks similar must not be exported, restored or deleted.
         """
-        searches, is_cut = self._searches(query, scope, zone, now, exact=True)
+        (searches, is_cut), _ = self._readings(query, scope, zone, now, exact=True)
         if is_cut:
             raise UsageError(f"{query}: matches too many messages to list all of them reliably; narrow it, or use single words")
         return self._visible(self._searcher.ids(searches), scope)
@@ -189,11 +214,17 @@ class MailSearch:
                 reasons[row.reason] = reasons.get(row.reason, 0) + row.messages
         return NotSearchable({row.state: row.messages for row in rows if row.reason is None}, reasons)
 
-    def _searches(
+    def _readings(
         self, query: str, scope: MailScope, zone: tzinfo, now: datetime | None, *, exact: bool = False
-    ) -> tuple[list[Search], bool]:
+    ) -> tuple[Reading, Reading]:
+        """The searches for the exact words, and for similar ones too: the same if `exact`, or if no word is bare."""
         tree = parse(query, (now or datetime.now(UTC)).replace(microsecond=0), zone)
-        return self._searcher.resolve_joins(compile_query(tree, query, self._names, scope.mailboxes, exact=exact))
+
+        def read(*, exact: bool) -> Reading:
+            return self._searcher.resolve_joins(compile_query(tree, query, self._names, scope.mailboxes, exact=exact))
+
+        found = read(exact=True)
+        return found, found if exact or not has_bare_words(tree) else read(exact=False)
 
     def _hits(self, found: Sequence[tuple[Search, Mapping[str, Any]]], scope: MailScope) -> tuple[MessageHit, ...]:
         snippets = self._snippets(found)

@@ -33,6 +33,12 @@ Zone = Annotated[
 ]
 
 
+Similar = Annotated[
+    bool,
+    Query(description="By date, words match exactly if any message has them; this includes typos and longer forms as well."),
+]
+
+
 class ResultsShape(BaseModel):
     hits: list[MessageHit]
     total: int
@@ -40,6 +46,12 @@ class ResultsShape(BaseModel):
     facets: dict[str, list[FacetValue]]
     not_searchable: NotSearchable
     next_offset: Annotated[int | None, Field(description="`offset` of the next page; null on the last page.")]
+    similar: Annotated[
+        int, Field(description="Messages beyond these with typos or longer forms of the words; `similar=true` shows them.")
+    ]
+    has_similar: Annotated[
+        bool, Field(description="Whether messages with typos or longer forms of the words are among the hits.")
+    ]
 
 
 class FacetsShape(BaseModel):
@@ -56,13 +68,16 @@ def search(
     limit: Annotated[int, Query(ge=1, le=200)] = 20,
     facet: Annotated[list[Facet] | None, Query(description="Facets to count as well.")] = None,
     zone: Zone = "UTC",
+    similar: Similar = False,
 ) -> Response:
     """`400 bad_query`: `errors` says what is wrong with the query, and where.
 
     Variants of a message are one hit, which lists the others, so a page may have fewer hits than `limit`. Continue at
     `next_offset`.
     """
-    found = context.search.search_as(principal, q, sort=sort, offset=offset, limit=limit, facets=facet or [], zone=_zone(zone))
+    found = context.search.search_as(
+        principal, q, sort=sort, offset=offset, limit=limit, facets=facet or [], zone=_zone(zone), similar=similar
+    )
     shown = replace(found, not_searchable=_public(found.not_searchable))
     return Response(_RESULTS.dump_json(shown), media_type="application/json")
 
@@ -74,9 +89,10 @@ def count_facets(
     facet: Annotated[list[Facet], Query(min_length=1)],
     q: QueryText = "",
     zone: Zone = "UTC",
+    similar: Similar = False,
 ) -> FacetsShape:
     """The number of hits for each sender, year, folder …"""
-    found = context.search.search_as(principal, q, limit=0, facets=facet, zone=_zone(zone))
+    found = context.search.search_as(principal, q, limit=0, facets=facet, zone=_zone(zone), similar=similar)
     return FacetsShape(facets=_plain(found.facets))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import tempfile
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlencode
@@ -57,7 +58,7 @@ Text = Annotated[str, Query(max_length=_MAX_QUERY_CHARS)]
 
 
 @router.get("/")
-def search_page(view: Viewed, q: Text = "", sort: str = "", page: int = 1, part: str = "") -> Response:
+def search_page(view: Viewed, q: Text = "", sort: str = "", page: int = 1, part: str = "", similar: bool = False) -> Response:
     """`part=results` returns facets and list alone, for scripts."""
     query = q.strip()
     sort = sort if sort in ("newest", "oldest", "best") else "newest"
@@ -69,14 +70,16 @@ def search_page(view: Viewed, q: Text = "", sort: str = "", page: int = 1, part:
         "per_page": _PER_PAGE,
         "results": None,
         "error": None,
-        "link": link,
+        "similar": similar,
+        "link": partial(link, similar=similar),
+        "other_reading": link(query, sort, similar=not similar),
     }
     try:
-        values["results"] = results = _search(view, query, sort, page)
+        values["results"] = results = _search(view, query, sort, page, similar=similar)
         last = max(1, -(-results.total // _PER_PAGE))
         if not results.hits and page > last:
-            return redirect(link(query, sort, last, part=part))
-        values["facets"] = _facets(view, query, sort, results)
+            return redirect(link(query, sort, last, part=part, similar=similar))
+        values["facets"] = _facets(view, query, sort, results, similar=similar)
         values["bars"] = histogram(view.t, results.facets, datetime.now(view.zone).date())
         values["untimed"] = " ".join(word for word in _words(query) if not word.startswith(("after:", "before:", "on:")))
     except QueryError as error:
@@ -84,17 +87,19 @@ def search_page(view: Viewed, q: Text = "", sort: str = "", page: int = 1, part:
     if values["results"] is not None and not values["results"].hits:
         values |= explain_nothing(view)
     values["suggested"] = () if query else _SUGGESTED_SAMPLE if view.context.settings.sample_sources else _SUGGESTED
-    values["pages"] = _pages(query, sort, page, values["results"])
-    values["sorts"] = [(one, view.t(f"search.{one}"), link(query, one), one == sort) for one in ("newest", "oldest", "best")]
+    values["pages"] = _pages(query, sort, page, values["results"], similar=similar)
+    values["sorts"] = [
+        (one, view.t(f"search.{one}"), link(query, one, similar=similar), one == sort) for one in ("newest", "oldest", "best")
+    ]
     values["saved"] = saved_searches.of(view.user)
     values["is_saved"] = any(one["query"] == query for one in values["saved"])
     return view.page("search_results.html" if part == "results" else "search.html", **values)
 
 
-def _search(view: View, query: str, sort: str, page: int) -> Results:
+def _search(view: View, query: str, sort: str, page: int, *, similar: bool) -> Results:
     offset = (page - 1) * _PER_PAGE
     return view.context.search.search_as(
-        view.principal, query, sort=sort, offset=offset, limit=_PER_PAGE, facets=_FACETS, zone=view.zone
+        view.principal, query, sort=sort, offset=offset, limit=_PER_PAGE, facets=_FACETS, zone=view.zone, similar=similar
     )
 
 
@@ -154,8 +159,14 @@ def export_selected(view: Posted, form: Form) -> Response:
     return FileResponse(path, filename="mail.zip", headers=headers, background=BackgroundTask(folder.cleanup))
 
 
-def link(query: str, sort: str = "newest", page: int = 1, part: str = "") -> str:
-    values = {"q": query, "sort": sort if sort != "newest" else "", "page": str(page) if page > 1 else "", "part": part}
+def link(query: str, sort: str = "newest", page: int = 1, part: str = "", *, similar: bool = False) -> str:
+    values = {
+        "q": query,
+        "sort": sort if sort != "newest" else "",
+        "page": str(page) if page > 1 else "",
+        "part": part,
+        "similar": "1" if similar else "",
+    }
     text = urlencode({name: value for name, value in values.items() if value})
     return f"/?{text}" if text else "/"
 
@@ -173,7 +184,7 @@ def token_of(facet: str, value: str) -> str:
     return quoted({"sender": "from", "folder": "in", "label": "label", "type": "type", "mailbox": "mailbox"}[facet], value)
 
 
-def _facets(view: View, query: str, sort: str, results: Results) -> list[dict[str, Any]]:
+def _facets(view: View, query: str, sort: str, results: Results, *, similar: bool) -> list[dict[str, Any]]:
     groups = []
     for name in _FACETS[2:]:  # years and months are shown as bars
         values = []
@@ -181,7 +192,8 @@ def _facets(view: View, query: str, sort: str, results: Results) -> list[dict[st
             token = token_of(name, one.value)
             chosen = f" {token} " in f" {query} "
             target = " ".join(f" {query} ".replace(f" {token} ", " ").split()) if chosen else f"{query} {token}".strip()
-            values.append({"value": one.value or "—", "count": one.count, "href": link(target, sort), "chosen": chosen})
+            href = link(target, sort, similar=similar)
+            values.append({"value": one.value or "—", "count": one.count, "href": href, "chosen": chosen})
         if values and (len(values) > 1 or values[0]["chosen"]):
             groups.append({"name": name, "title": view.t(f"facet.{name}"), "values": values})
     return groups
@@ -196,14 +208,14 @@ def _words(query: str) -> list[str]:
         return query.split()
 
 
-def _pages(query: str, sort: str, page: int, results: Results | None) -> dict[str, Any]:
+def _pages(query: str, sort: str, page: int, results: Results | None, *, similar: bool) -> dict[str, Any]:
     if results is None:
         return {"before": None, "after": None, "first": 0, "last": 0}
     first = (page - 1) * _PER_PAGE
     last = first + len(results.hits)
     return {
-        "before": link(query, sort, page - 1) if page > 1 else None,
-        "after": link(query, sort, page + 1) if results.next_offset is not None else None,
+        "before": link(query, sort, page - 1, similar=similar) if page > 1 else None,
+        "after": link(query, sort, page + 1, similar=similar) if results.next_offset is not None else None,
         "first": first + 1 if results.hits else 0,
         "last": last,
     }

@@ -92,3 +92,15 @@ class Or:
 Leaf = Text | In | Value | Held | Size | Time
 Node = Leaf | NotQuery | And | Or
 EVERYTHING = And(())
+
+
+def has_bare_words(tree: Node) -> bool:
+    """Whether words are in it that may match with typos or longer forms."""
+    match tree:
+        case And(parts) | Or(parts):
+            return any(map(has_bare_words, parts))
+        case NotQuery(inner):
+            return has_bare_words(inner)
+        case Text(_, exact):
+            return not exact
+    return False

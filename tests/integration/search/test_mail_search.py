@@ -65,6 +65,30 @@ def test_words_phrases_and_operators(world: MailWorld) -> None:
     assert found(world, "") == ["Invoice May", "Lunch", "Re: Invoice May"]
 
 
+def test_by_date_exact_words_are_not_hidden_by_similar_ones(world: MailWorld) -> None:
+    start = datetime(2024, 1, 1, tzinfo=UTC)
+    bodies = ["their offer"] * 40 + ["thier offer"] + ["thieries of offers"] * 5
+    world.add(
+        [(mail(f"{body} {n}", body, at=start + timedelta(days=n)), [Place(ALICE)]) for n, body in enumerate(["x", *bodies])]
+    )
+    for sort in ("newest", "oldest"):
+        results = world.search.search("thier", sort=sort, facets=["mailbox"])
+        assert [hit.subject.text for hit in results.hits] == ["thier offer 41"]
+        assert (results.total, results.similar, results.has_similar) == (1, 45, False)
+        assert [value.count for value in results.facets["mailbox"]] == [1]
+    everything = world.search.search("thier", similar=True, limit=100)
+    assert (everything.total, everything.similar, everything.has_similar) == (46, 0, True)
+    best = world.search.search("thier", sort="best")
+    assert best.hits[0].subject.text == "thier offer 41"
+    assert (best.total, best.similar, best.has_similar) == (46, 0, True)
+    assert found(world, "thier offer") == ["thier offer 41"], "of several words all are exact, or none"
+    only_similar = world.search.search("theri")
+    assert (only_similar.total, only_similar.similar, only_similar.has_similar) == (45, 0, True)
+    for query in ('"thier"', "subject:thier", "-their", "mailbox:alice"):
+        results = world.search.search(query, limit=100)
+        assert (results.similar, results.has_similar) == (0, False), query
+
+
 def test_copies_are_asked_together(world: MailWorld) -> None:
     world.add([(mail("Both"), [Place(ALICE, "Trash"), Place(BOB, "INBOX")]), (mail("One"), [Place(ALICE, "INBOX")])])
     assert found(world, "mailbox:alice in:inbox") == ["One"]
@@ -328,7 +352,7 @@ def test_a_list_that_is_cut_off_makes_a_lower_bound(world: MailWorld, monkeypatc
 
 def test_ids_of_a_query_are_exact(world: MailWorld) -> None:
     invoice, _ = world.add([(mail("a", "invoice"), [Place(ALICE)]), (mail("b", "invoices invoce"), [Place(ALICE)])])
-    assert found(world, "invoice") == ["a", "b"]
+    assert found(world, "invoice", similar=True) == ["a", "b"]
     assert list(world.search.message_ids("invoice")) == [invoice]
     assert isinstance(invoice, UUID)
 
