@@ -10,12 +10,13 @@ import gc
 import importlib
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
 
 from archiver import __version__
+from archiver.cli.summaries import summary
 from archiver.cli.wait import CommandWithWait
 from archiver.errors import ArchiverError, NotReady
 
@@ -52,7 +53,8 @@ COMMANDS = {
 _SHORT = frozenset({"search", "show"})
 
 
-def build(names: Iterable[str] = tuple(COMMANDS)) -> typer.Typer:
+def build(names: Sequence[str] = tuple(COMMANDS)) -> typer.Typer:
+    """The commands of these names; without names all of them, but only with what `--help` says of each."""
     app = typer.Typer(
         name="archiver",
         no_args_is_help=True,
@@ -62,6 +64,8 @@ def build(names: Iterable[str] = tuple(COMMANDS)) -> typer.Typer:
         epilog="Settings come from environment variables and .env; .env.example lists them all.",
     )
     app.callback()(_root)
+    for name in () if names else COMMANDS:
+        app.command(name, help=summary(COMMANDS[name]))(lambda: None)
     for name in names:
         module, attribute = COMMANDS[name].split(":")
         found = getattr(importlib.import_module(module), attribute)
@@ -86,11 +90,10 @@ def _root(
 def main() -> Any:
     os.umask(0o077)  # files that this process or the servers it starts write are for their owner only
     requested = next((word for word in sys.argv[1:] if not word.startswith("-")), None)
-    if requested in COMMANDS and "_ARCHIVER_COMPLETE" not in os.environ:
-        names: tuple[str, ...] = (requested,)
-    else:
-        names = () if sys.argv[1:] == ["--version"] else tuple(COMMANDS)
-    if requested in _SHORT:
+    names: tuple[str, ...] = (requested,) if requested in COMMANDS else ()
+    if "_ARCHIVER_COMPLETE" in os.environ:
+        names = tuple(COMMANDS)
+    if requested in _SHORT or not names:
         gc.disable()  # they end before there is anything to collect, and load many modules: a tenth of their time
     try:
         return build(names)()

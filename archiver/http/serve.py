@@ -12,6 +12,7 @@ from fastapi import FastAPI
 
 from archiver.config import Settings
 from archiver.http.app import create_app
+from archiver.http.local_search import serve_local_searches
 from archiver.supervisor.port import check_port_free
 
 _GRACE_SECONDS = 10
@@ -53,6 +54,7 @@ def serve(settings: Settings, ready: Callable[[], None]) -> None:
     check_port_free(settings)
     _share_memory()
     app = create_app(settings)
+    serve_local_searches(app.state.context)
     _Server(server_config(settings, app), ready, app.state.context.stopping).run()
 
 

@@ -91,6 +91,11 @@ class DataFolder:
     def control_socket(self) -> Path:
         return self.run / "control.sock"
 
+    @property
+    def search_socket(self) -> Path:
+        """Where the web process answers searches of commands."""
+        return self.run / "search.sock"
+
     @contextlib.contextmanager
     def lock(self, holder: str) -> Iterator[None]:
         """Holds the folder's lock. The file names the pid and `holder`, for the error that another process reports."""

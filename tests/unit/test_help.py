@@ -7,6 +7,7 @@ import typer
 from typer.testing import CliRunner
 
 from archiver.cli.app import COMMANDS, build
+from archiver.cli.summaries import summary
 
 
 def names(app: typer.Typer) -> list[str]:
@@ -29,3 +30,14 @@ def test_help_is_shown(command: tuple[str, ...]) -> None:
     shown = CliRunner().invoke(build(), [*command, "--help"])
     assert (shown.exit_code, shown.exception) == (0, None)
     assert "Usage" in shown.stdout
+
+
+def test_the_list_of_commands_says_of_each_what_it_says_itself() -> None:
+    root = build()
+    own = {command.name: command.callback.__doc__ for command in root.registered_commands if command.callback is not None}
+    own |= {group.name: str(group.typer_instance.info.help) for group in root.registered_groups if group.typer_instance}
+    for name, target in COMMANDS.items():
+        assert " ".join(summary(target).split()) == " ".join((own[name] or "").split()), name
+    listed = CliRunner().invoke(build(()), ["--help"]).stdout
+    places = [listed.index(f"│ {name} ") for name in COMMANDS]
+    assert places == sorted(places)
