@@ -75,6 +75,12 @@ def _url(*schemes: str, needs_host: bool = True) -> Any:
     return AfterValidator(check)
 
 
+def _addresses(secret: SecretStr) -> SecretStr:
+    if not all(":" in address for address in secret.get_secret_value().split()):
+        raise ValueError("addresses, separated by spaces, such as mailto:ann@example.org https://host/path#secret")
+    return secret
+
+
 def _networks(value: object) -> object:
     if not isinstance(value, str):
         return value
@@ -197,6 +203,8 @@ class Settings(BaseModel):
     oidc_client_secret: SecretStr | None = None
     oidc_groups_claim: str = "groups"
     oidc_roles: GroupRoles = ()
+    alert_urls: Annotated[SecretStr, AfterValidator(_addresses)] | None = None
+    smtp_url: Annotated[SecretStr, _url("smtp", "smtps")] | None = None
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_files: bool = True
 

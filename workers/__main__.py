@@ -9,6 +9,7 @@ import sys
 import threading
 from pathlib import Path
 
+from archiver.alerts.channels import configured_channels
 from archiver.config import Settings, load_settings
 from archiver.db import schema
 from archiver.db.engine import make_engine, shares_connections
@@ -18,7 +19,7 @@ from archiver.evidence.anchors import Anchors
 from archiver.indexing.pipeline import index_work
 from archiver.logs import get_logger, set_up_logs
 from archiver.maintenance.catch_up import catch_up
-from archiver.queue.jobs import AdvanceWorkflow, QueueName, ReconcileIndex, ScheduleContinuousSync
+from archiver.queue.jobs import AdvanceWorkflow, EvaluateAlerts, QueueName, ReconcileIndex, ScheduleContinuousSync
 from archiver.secrets import credentials_keyring
 from archiver.store.open import open_archive
 from archiver.supervisor.ready import notify_ready
@@ -35,6 +36,7 @@ from workers.watcher import PushWatcher
 _INDEXING_CONCURRENCY = 4
 """One slot per stage, one for scheduled jobs, one for the rest: each stage runs only one job at a time."""
 _SPARE_CONNECTIONS = 4
+_ALERTS_EVERY = "1m"
 _LAST_SECONDS = 29.0
 """Just before the 30 s after which the supervisor kills a part."""
 _ANCHOR_SECONDS = 5.0
@@ -75,6 +77,7 @@ def main() -> int:
 def _run(settings: Settings, queue: QueueName, alive_file: Path | None) -> int:
     if settings.database_url is None or settings.redis_url is None:
         raise ConfigError("a worker needs DATABASE_URL and REDIS_URL; `archiver up` sets them to its embedded servers")
+    configured_channels(settings)  # an address that can't be used stops the start, not the first alert
     database_url, redis_url = settings.database_url.get_secret_value(), settings.redis_url.get_secret_value()
     concurrency = settings.ingestion_worker_concurrency if queue is QueueName.INGESTION else _INDEXING_CONCURRENCY
     engine = make_engine(database_url, queue, pool_size=concurrency + _SPARE_CONNECTIONS)
@@ -98,7 +101,11 @@ def _run(settings: Settings, queue: QueueName, alive_file: Path | None) -> int:
         stopping=stopping,
         _index=index,
     )
-    schedules = {ScheduleContinuousSync(): settings.sync_frequency, ReconcileIndex(): settings.reconcile_frequency}
+    schedules = {
+        ScheduleContinuousSync(): settings.sync_frequency,
+        ReconcileIndex(): settings.reconcile_frequency,
+        EvaluateAlerts(): _ALERTS_EVERY,
+    }
     settlers = {AdvanceWorkflow.name: advance_workflow.give_up}
     relay = Relay(engine, database_url, redis_url, concurrency, settings.queue_max_depth, schedules, settlers)
     anchoring: threading.Thread | None = None

@@ -33,6 +33,7 @@ COMMANDS = {
     "delete": "archiver.cli.mail:delete",
     "hold": "archiver.cli.hold:app",
     "dead-letters": "archiver.cli.dead_letters:app",
+    "alerts": "archiver.cli.alerts:app",
     "user": "archiver.cli.user:app",
     "audit": "archiver.cli.audit:app",
     "verify": "archiver.cli.maintenance:verify",

@@ -139,3 +139,23 @@ class StepState(StrEnum):
     UNDOING = "undoing"
     UNDONE = "undone"
     UNDO_FAILED = "undo_failed"
+
+
+class AlertSeverity(StrEnum):
+    INFO = "info"
+    WARNING = "warning"
+    CRITICAL = "critical"
+
+
+class NoticeEvent(StrEnum):
+    RAISED = "raised"
+    RESOLVED = "resolved"
+    SUMMARY = "summary"
+    TEST = "test"
+
+
+class DeliveryState(StrEnum):
+    PENDING = "pending"
+    SENT = "sent"
+    FAILED = "failed"
+    CANCELLED = "cancelled"

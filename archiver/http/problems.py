@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict
 from starlette.exceptions import HTTPException
 
 from archiver.access.login.sign_in import CodeNeeded
+from archiver.alerts.senders import NotSent
 from archiver.db.engine import is_away
 from archiver.errors import ArchiverError, Conflict, InUse, NotAllowed, NotFound, NotReady, NotSignedIn, TooMany, UsageError
 from archiver.http.public_text import without_paths
@@ -36,6 +37,7 @@ KINDS: tuple[tuple[type[ArchiverError], int, str], ...] = (  # the first match c
     (NotAllowed, 403, "not_allowed"),
     (TooMany, 429, "too_many"),
     (SourceCheckFailed, 422, "source_check_failed"),
+    (NotSent, 422, "not_sent"),
     (NotReady, 503, "not_ready"),
     (StoreError, 500, "unreadable"),
     (UnreadableMessage, 422, "unreadable_mail"),

@@ -21,6 +21,7 @@ from sqlalchemy import Connection, Engine, text
 from archiver.db.sql import query, query_one
 from archiver.db.states import PackState
 from archiver.errors import ArchiverError
+from archiver.maintenance import outcomes
 from archiver.maintenance.dump import write_dump
 from archiver.maintenance.pack_removal import keep_files
 from archiver.maintenance.rows import PACKS, PackRow
@@ -62,7 +63,19 @@ class _Copied:
 
 
 def backup(engine: Engine, archive: Archive, database_url: str, target: Path, progress: Progress | None = None) -> BackedUp:
-    """Incremental: sealed packs that are already in `target` are not copied again."""
+    """Incremental: sealed packs that are already in `target` are not copied again. The outcome is recorded."""
+    try:
+        done = _backup(engine, archive, database_url, target, progress)
+    except (ArchiverError, OSError) as error:
+        with engine.begin() as connection:
+            outcomes.record(connection, outcomes.BACKUP, succeeded=False, target=str(target), reason=str(error)[:500])
+        raise
+    with engine.begin() as connection:
+        outcomes.record(connection, outcomes.BACKUP, succeeded=True, target=str(target), packs=done.packs)
+    return done
+
+
+def _backup(engine: Engine, archive: Archive, database_url: str, target: Path, progress: Progress | None) -> BackedUp:
     folder = target / "packs"
     for path in (target, folder):
         path.mkdir(parents=True, exist_ok=True)

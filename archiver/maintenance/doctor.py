@@ -36,7 +36,7 @@ _CLOCK_SKEW_SECONDS = 5
 _MACHINES = frozenset({"x86_64", "amd64", "aarch64", "arm64"})
 _GLIBC = (2, 28)
 
-_OPEN_GAPS = """
+OPEN_AUDIT_GAPS = """
     SELECT id FROM audit_log WHERE object_kind = 'audit' AND action = 'audit.gap_found' AND id > coalesce((
         SELECT max(id) FROM audit_log WHERE object_kind = 'audit' AND action = 'audit.accepted'), 0) ORDER BY id LIMIT 1"""
 
@@ -297,7 +297,7 @@ def _audit_log(settings: Settings) -> DoctorFinding:
     assert settings.database_url is not None
     try:
         with psycopg.connect(settings.database_url.get_secret_value(), connect_timeout=3) as connection:
-            gaps = connection.execute(_OPEN_GAPS).fetchall()
+            gaps = connection.execute(OPEN_AUDIT_GAPS).fetchall()
     except psycopg.Error as error:
         return DoctorFinding("audit log", Verdict.FAILED, str(error).strip().splitlines()[-1])
     if gaps:

@@ -38,6 +38,7 @@ class Sealed:
 SEALED = (
     Sealed("ingestion_sources", "credentials", lambda source_id: source_id.bytes),
     Sealed("users", "totp_secret", totp.purpose),
+    Sealed("alert_channels", "address", lambda channel_id: channel_id.bytes),
 )
 
 

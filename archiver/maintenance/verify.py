@@ -14,6 +14,7 @@ from sqlalchemy import Engine, text
 
 from archiver.db.sql import query, query_one, query_optional
 from archiver.db.states import PackState
+from archiver.maintenance import outcomes
 from archiver.maintenance.journal_loss import copies_without_journal
 from archiver.maintenance.process_pool import MAX_PROCESSES, useful_processes, workers
 from archiver.maintenance.rows import PACKS, PackRow
@@ -127,7 +128,10 @@ def verify(
     `settle_seconds`: in a bucket, how long a batch may take from its pack into the database.
     """
     work = _Verification(engine, archive, full, progress or (lambda done, total: None), processes, settle_seconds)
-    return work.run(since)
+    report = work.run(since)
+    with engine.begin() as connection:
+        outcomes.record(connection, outcomes.VERIFY, succeeded=report.is_healthy, problems=len(report.problems), full=full)
+    return report
 
 
 class _Verification:

@@ -203,6 +203,14 @@ class AdvanceWorkflow(Job):
     run_id: UUID
 
 
+@dataclass(frozen=True, slots=True)
+class EvaluateAlerts(Job):
+    """Checks the alert rules, and sends the notices that are due."""
+
+    name = "evaluate-alerts"
+    attempts = 1
+
+
 JOBS: dict[str, type[Job]] = {
     kind.name: kind
     for kind in (
@@ -217,6 +225,7 @@ JOBS: dict[str, type[Job]] = {
         RethreadJob,
         ReconcileIndex,
         AdvanceWorkflow,
+        EvaluateAlerts,
     )
 }
 

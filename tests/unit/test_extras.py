@@ -70,5 +70,5 @@ def test_a_bucket_names_the_extra_that_it_needs(tmp_path: Path) -> None:
 
 def test_the_extras_are_those_of_the_project_and_all_names_every_one() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    assert set(extras) - {"dev", "all", "s3"} == set(PACKAGES)
+    assert set(extras) - {"dev", "all", "s3", "alerts", "otel"} == set(PACKAGES)
     assert extras["all"] == [f"archiver[{','.join(name for name in extras if name not in ('dev', 'all'))}]"]

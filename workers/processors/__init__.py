@@ -6,6 +6,7 @@ from typing import Any
 from archiver.queue.jobs import (
     AdvanceWorkflow,
     ContinuousSync,
+    EvaluateAlerts,
     IndexEmailBatch,
     InitialImport,
     Ping,
@@ -19,6 +20,7 @@ from archiver.queue.jobs import (
 from workers.processors import (
     advance_workflow,
     continuous_sync,
+    evaluate_alerts,
     index_email_batch,
     ping,
     process_mailbox,
@@ -44,4 +46,5 @@ PROCESSORS: dict[str, Processor] = {
     RethreadJob.name: rethread.process,
     ReconcileIndex.name: reconcile_index.process,
     AdvanceWorkflow.name: advance_workflow.process,
+    EvaluateAlerts.name: evaluate_alerts.process,
 }

@@ -11,6 +11,13 @@ from archiver.db.tables.access import (
     UploadTable,
     UserTable,
 )
+from archiver.db.tables.alerts import (
+    AlertChannelTable,
+    AlertDeliveryTable,
+    AlertRuleTable,
+    AlertTable,
+    MaintenanceOutcomeTable,
+)
 from archiver.db.tables.base import Base
 from archiver.db.tables.ledger import FolderListingTable, SkippedMessageTable, UnaccountedKeyTable
 from archiver.db.tables.messages import (
@@ -38,6 +45,10 @@ from archiver.db.tables.workers import WorkerPauseTable, WorkerProcessTable
 from archiver.db.tables.workflows import WorkflowRunTable, WorkflowStepTable
 
 __all__ = [
+    "AlertChannelTable",
+    "AlertDeliveryTable",
+    "AlertRuleTable",
+    "AlertTable",
     "ApiKeyTable",
     "ArchiveStateTable",
     "AttachmentTable",
@@ -54,6 +65,7 @@ __all__ = [
     "IngestionSourceTable",
     "LoginSessionTable",
     "MailboxTable",
+    "MaintenanceOutcomeTable",
     "MessageAttachmentTable",
     "MessageCopyTable",
     "MessagePartTable",

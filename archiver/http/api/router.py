@@ -7,6 +7,7 @@ from starlette.routing import Match
 from starlette.types import Scope
 
 from archiver.http.api import (
+    alerts,
     audit,
     exports,
     holds,
@@ -41,6 +42,7 @@ PARTS = (
     uploads,
     imports,
     system,
+    alerts,
     exports,
     users,
     audit,

@@ -20,6 +20,7 @@ from archiver.access import users
 from archiver.access.login import logins
 from archiver.access.principal import Principal, Right
 from archiver.access.users import User
+from archiver.alerts.history import count_open
 from archiver.errors import UsageError
 from archiver.http import formats
 from archiver.http.assets import static_path
@@ -86,6 +87,17 @@ class View:
     t: Texts
     zone: tzinfo
 
+    def _count_alerts(self) -> int:
+        """For the bell, which those see who run the archive."""
+        if Right.VIEW not in self.principal.rights:
+            return 0
+
+        def count() -> int:
+            with self.context.reading() as connection:
+                return count_open(connection)
+
+        return int(self.context.count_cache.get("alerts", count))
+
     def page(self, template: str, status: int = 200, /, **values: Any) -> HTMLResponse:
         token = session_cookie(self.request)
         shared = {
@@ -96,6 +108,7 @@ class View:
             "theme": self.user.settings.get("theme"),
             "path": self.request.url.path,
             "is_sample": self.context.settings.sample_sources,
+            "open_alerts": self._count_alerts(),
         }
         return render(self.request, self.t, template, status, self.zone, **{**shared, **values})
 

@@ -6,6 +6,7 @@ from fastapi import APIRouter
 
 from archiver.http.pages import (
     activity,
+    alerts,
     api_reference,
     dashboard,
     message,
@@ -18,5 +19,5 @@ from archiver.http.pages import (
 )
 
 pages = APIRouter()
-for part in (search, message, sources, activity, dashboard, retention, settings, sign_in, styleguide, api_reference):
+for part in (search, message, sources, activity, alerts, dashboard, retention, settings, sign_in, styleguide, api_reference):
     pages.include_router(part.router)
