@@ -21,6 +21,7 @@ from archiver.supervisor.folder import DataFolder
 from archiver.supervisor.postgres import EmbeddedPostgres
 from tests.support.dovecot import Dovecot
 from tests.support.dovecot import dovecot as running_dovecot
+from tests.support.own_mail import write_own_corpus
 from tests.support.waiting import PATIENCE
 
 _FAILED = pytest.StashKey[bool]()
@@ -61,11 +62,17 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 
 @pytest.fixture(scope="session")
-def corpus() -> Path:
+def shared_corpus() -> Path:
     """Real mail, which is not part of the project: ARCHIVER_TEST_CORPUS, or `shared/corpus` beside the project."""
     if not CORPUS.is_dir():
         pytest.skip(f"no mail corpus at {CORPUS} (set ARCHIVER_TEST_CORPUS)")
     return CORPUS
+
+
+@pytest.fixture(scope="session", params=["own", *(["shared"] if CORPUS.is_dir() else [])])
+def corpus(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Mail in files: that of our own making, and the shared corpus too, where it is there."""
+    return CORPUS if request.param == "shared" else write_own_corpus(tmp_path_factory.mktemp("own"))
 
 
 @pytest.fixture(scope="session")

@@ -231,14 +231,14 @@ def test_known_words_are_found(extractor: Extractor, make: Callable[[], bytes], 
         ("testPDF_bookmarks.pdf", "France"),
     ],
 )
-def test_old_binary_formats(extractor: Extractor, corpus: Path, file: str, words: str) -> None:
-    extraction = extractor.extract(corpus / "public/attachments/tika" / file, name="x")
+def test_old_binary_formats(extractor: Extractor, shared_corpus: Path, file: str, words: str) -> None:
+    extraction = extractor.extract(shared_corpus / "public/attachments/tika" / file, name="x")
     assert extraction.state is ExtractionState.OK
     assert words in extraction.text
 
 
-def test_outlook_messages(extractor: Extractor, corpus: Path) -> None:
-    extraction = extractor.extract(corpus / "public/msg/msgreader/EmailWithAttachments.msg")
+def test_outlook_messages(extractor: Extractor, shared_corpus: Path) -> None:
+    extraction = extractor.extract(shared_corpus / "public/msg/msgreader/EmailWithAttachments.msg")
     assert extraction.kind == "msg"
     assert "This is the subject" in extraction.text
 
@@ -266,8 +266,8 @@ ENCRYPTED = {
 
 
 @pytest.mark.parametrize("file", sorted(ENCRYPTED))
-def test_what_needs_a_password_says_so(extractor: Extractor, corpus: Path, file: str) -> None:
-    assert extractor.extract(corpus / "public/attachments/tika" / file).state is ExtractionState.ENCRYPTED
+def test_what_needs_a_password_says_so(extractor: Extractor, shared_corpus: Path, file: str) -> None:
+    assert extractor.extract(shared_corpus / "public/attachments/tika" / file).state is ExtractionState.ENCRYPTED
 
 
 def test_an_encrypted_pdf(extractor: Extractor) -> None:
@@ -298,9 +298,9 @@ def test_each_other_state_has_a_reason(extractor: Extractor, data: bytes, state:
     assert extraction.reason
 
 
-def test_the_corpus_of_attachments(extractor: Extractor, corpus: Path) -> None:
+def test_the_corpus_of_attachments(extractor: Extractor, shared_corpus: Path) -> None:
     """Whatever it is, an answer comes and the child lives on."""
-    for path in sorted((corpus / "public/attachments").rglob("*")):
+    for path in sorted((shared_corpus / "public/attachments").rglob("*")):
         if path.is_file():
             extraction = extractor.extract(path, name=path.name)
             assert extraction.state is ExtractionState.OK or extraction.reason, path
@@ -308,9 +308,9 @@ def test_the_corpus_of_attachments(extractor: Extractor, corpus: Path) -> None:
 
 
 @pytest.mark.skipif(shutil.which("tesseract") is None, reason="tesseract is not installed")
-def test_pictures_and_scans_by_ocr(corpus: Path) -> None:
+def test_pictures_and_scans_by_ocr(shared_corpus: Path) -> None:
     with Extractor(processes=1, ocr_languages="eng") as extractor:
         for file in ("testOCR.png", "testOCR.pdf"):
-            extraction = extractor.extract(corpus / "public/attachments/tika" / file)
+            extraction = extractor.extract(shared_corpus / "public/attachments/tika" / file)
             assert extraction.state is ExtractionState.OK
             assert "words" in extraction.text or "Happy" in extraction.text

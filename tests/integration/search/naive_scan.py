@@ -78,6 +78,10 @@ class Query:
     test: Test
 
 
+_HELD = re.compile(r"\b(?:in|label|mailbox|source):")
+"""Side by side, these are about one and the same copy, which `_held` tests by itself."""
+
+
 class Maker:
     """Makes queries out of what is in the mail."""
 
@@ -112,6 +116,8 @@ class Maker:
         first, second = self.exact(depth - 1), self.exact(depth - 1)
         if kind == "or":
             return Query(f"(({first.text}) OR ({second.text}))", lambda seen: first.test(seen) or second.test(seen))
+        while _HELD.search(first.text) and _HELD.search(second.text):
+            second = self.exact(depth - 1)
         return Query(f"({first.text}) ({second.text})", lambda seen: first.test(seen) and second.test(seen))
 
     def ranked(self) -> tuple[Query, Query]:

