@@ -120,6 +120,7 @@ def _show(size: str, page: str | None) -> None:
             before = runs.newest_run(connection, source.id)
             sources.sync_now(connection, source)
         run = follow_run(archive, source, before, None, None, quiet=False)
+        console.print("A few sample messages are damaged or can't be fetched on purpose, to show how that is reported.")
         with archive.engine.connect() as connection:
             _summary(source, kept(connection, source.id))
         follow_index(archive.engine, run, None, quiet=False, full=True)

@@ -22,6 +22,7 @@ from archiver.http.auth import (
 )
 from archiver.http.context import ApiContext
 from archiver.http.pages.base import Form, Posted, local_path, redirect, render, texts_of
+from archiver.maintenance import status
 
 router = APIRouter(include_in_schema=False)
 
@@ -52,7 +53,8 @@ def create_administrator(request: Request, principal: Anonymous, context: Contex
         page: dict[str, Any] = {"token": form.get("token", ""), "form": values, "error": str(error)}
         return render(request, texts_of(request), "welcome.html", 400, **page)
     context.save_config()
-    return _sign_in(request, context, principal, form.get("email", ""), form.get("password", ""), None, "/sources")
+    next_path = "/" if status.count_rows(context.engine).messages else "/sources"  # mail may have been imported before
+    return _sign_in(request, context, principal, form.get("email", ""), form.get("password", ""), None, next_path)
 
 
 @router.get("/demo")
