@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +22,7 @@ from archiver.supervisor.postgres import EmbeddedPostgres
 from tests.acceptance.sync.world import World, eventually, new_world
 from tests.support.waiting import DEADLINE_SECONDS
 
+_NO_SEARCH = {"MEILI_HOST": "http://127.0.0.1:9", "MEILI_MASTER_KEY": "nobody-listens-there"}
 _STEP = '''"""A step that must not run beside workers"""
 from alembic import op
 revision = "9000"
@@ -87,6 +91,9 @@ def test_a_worker_that_starts_during_a_pause_waits_and_can_be_stopped(world: Wor
         assert found is not None
         assert (found.reason, found.working) == ("a test", ())
         assert "worker_ready" not in world.log()
+        command = [sys.executable, "-m", "archiver", "status", "--json"]
+        status = subprocess.run(command, env={**world.environment, **_NO_SEARCH}, capture_output=True, text=True)
+        assert json.loads(status.stdout)["pause"]["reason"] == "a test"
         worker.send_signal(signal.SIGTERM)
         assert worker.wait(DEADLINE_SECONDS) == 0
         other = world.start_worker()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from archiver.db.pause import WorkerPresence
 from archiver.sync import cycle, sessions
 from archiver.sync.sessions import ListedMailbox
 from tests.integration.http.conftest import Company
@@ -25,3 +26,18 @@ def test_a_run_that_excluded_deleted_messages_is_shown(company: Company, deleted
         page = client.get(f"{company.url}/sources/{company.source}")
     assert page.status_code == 200
     assert expected in page.text
+
+
+def test_a_pause_of_the_workers_is_shown(company: Company) -> None:
+    worker = WorkerPresence.join(company.engine, "indexing")
+    with company.client("admin") as admin:
+        assert "Workers are paused" not in admin.get(f"{company.url}/activity").text
+        company.act("INSERT INTO worker_pause (reason, expires_at) VALUES ('step <0099>', now() + interval '1 minute')")
+        page = admin.get(f"{company.url}/activity").text
+        assert "Workers are paused: step &lt;0099&gt;. They go on by themselves." in page
+        assert "Still finishing their batches: indexing on " in page
+        worker.beat(is_paused=True)
+        assert "Still finishing" not in admin.get(f"{company.url}/activity").text
+        company.act("UPDATE worker_pause SET expires_at = now()")
+        assert "Workers are paused" not in admin.get(f"{company.url}/activity").text
+    worker.leave()
