@@ -87,6 +87,8 @@ class WorkerProcess:
         await worker.blockingRedisConnection.getRedisVersion()  # without it, delays are rounded up to whole seconds
         work = asyncio.create_task(worker.run())
         stopping = asyncio.create_task(stop.wait())
+        # Whichever ends first ends the process: a dead BullMQ loop or relay must not go unnoticed, and the supervisor restarts
+        # us.
         awaited = {work, stopping}
         pausing = asyncio.create_task(self.pause_requested()) if self.pause_requested is not None else None
         if pausing is not None:
@@ -171,10 +173,12 @@ class WorkerProcess:
             envelope = JobEnvelope.decode(job.name, job.data)
             processor = self.processors[job.name]
         except (BadJob, KeyError) as error:
+            # A job that this release does not understand will not become valid: no attempt is spent on it.
             raise UnrecoverableError(str(error)) from error
         seconds = type(envelope.job).timeout_seconds
         work = asyncio.get_running_loop().run_in_executor(threads, self._call, processor, envelope)
         try:
+            # A thread cannot be cancelled: without the shield, the future would be cancelled while the processor goes on.
             return await asyncio.wait_for(asyncio.shield(work), seconds)
         except TimeoutError:
             raise RuntimeError(f"{job.name} took longer than {seconds:.0f} s") from None

@@ -164,6 +164,7 @@ def verify(
         with engine.connect() as connection:
             page = query(connection, _CHAIN, ChainLink, after=number, page=_PAGE)
         for row in page:
+            # Numbers come from the trigger, without gaps: a missing one was deleted, by whoever can disable the trigger.
             if row.id != number + 1:
                 broken.append(_missing(number + 1, row.id - 1))
             elif row.previous_hash != last:

@@ -159,6 +159,7 @@ class Indexer:
     def _lease(self, statement: str, parameters: dict[str, int], stage: str) -> Lease | None:
         raised = int(stage == ATTACHMENTS)
         with self._engine.begin() as connection:
+            # A generic plan does not know how few messages are behind, and would read all of them.
             sql.run(connection, "SET LOCAL plan_cache_mode = force_custom_plan")
             sql.run(connection, statements.LEASE_ALONE)
             sql.run(connection, statements.DROP_ENDED)
@@ -170,6 +171,7 @@ class Indexer:
             sql.run(connection, statements.TAKE, seconds=statements.LEASE_SECONDS, **taken)
             if raised:
                 sql.run(connection, statements.RAISE, ids=ids)
+        # In a transaction of its own: joining threads takes longer, and other processes wait for the lock above.
         with self._engine.begin() as connection:
             indexes = load_indexes(connection)
             threads = join_threads(connection, rows)
@@ -199,6 +201,7 @@ class Indexer:
         def flush() -> None:
             nonlocal request, size
             if request:
+                # Bounds the requests in memory when the search server is slower than we are.
                 self._room.acquire()
                 requests.append(sending.submit(self._send, lease.indexes, request))
                 arrived.extend(_light(ready) for ready in request)

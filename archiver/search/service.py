@@ -171,6 +171,7 @@ class MailSearch:
             chosen, found = loose, page(loose[0])
         others = 0 if chosen == loose else self._searcher.count(loose[0], []).total - found.counted.total
         searches, is_cut = chosen
+        # The index may lag behind a deletion or a revoked grant: Postgres decides what is shown.
         hits = self._hits(found.hits, scope)
         end = offset + len(found.hits)
         has_more = bool(found.hits) and end < found.counted.total

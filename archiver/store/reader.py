@@ -60,6 +60,7 @@ class FrameReader:
     def open_in(self, pack: PackFile, offset: int, length: int, header: Header | None = None) -> Frame:
         """`length` is a hint of how much to read at once, 0 if it is not known; `header`, if it was read already."""
         spot = Spot(pack.name, offset)
+        # One read for header and payload in the usual case: a bucket charges a round trip for each.
         data = pack.read_at(offset, min(max(length, HEADER_BYTES), IN_MEMORY_BYTES))
         header = header or decode_header(data[:HEADER_BYTES], spot)
         length = header.frame_length
@@ -77,6 +78,7 @@ class FrameReader:
             content = bytes(body)
         elif header.codec == Codec.ZSTD:
             try:
+                # The limit is from the authenticated header: a damaged frame can't inflate to more than was stored.
                 content = self._decompressor(header, spot).decompress(body, max_output_size=header.content_length)
             except ZstdError as error:
                 raise Damage(spot, f"can't be decompressed ({error})", sha256) from error
@@ -84,6 +86,7 @@ class FrameReader:
             raise Damage(spot, f"unknown codec {header.codec}", sha256)
         if len(content) != header.content_length:
             raise Damage(spot, "the content has the wrong length", sha256)
+        # A recipe has the SHA-256 of the message that it gives, which is checked when the message is put together.
         if not header.flags & FLAG_RECIPE and hashlib.sha256(content).digest() != sha256:
             raise Damage(spot, "the content does not match its SHA-256", sha256)
         return Frame(header, sha256, iter((content,)), spot, place)

@@ -110,6 +110,7 @@ class PackWriter:
     ) -> PackWriter | None:
         if not try_lock(descriptor):
             return None
+        # Between `open` and the lock, compaction may have replaced the pack: then we hold the lock of a removed file.
         if not path.exists() or path.stat().st_ino != os.fstat(descriptor).st_ino:
             return None
         # The page cache may still contain what an fsync could not write: read what is on the disk.
@@ -127,6 +128,7 @@ class PackWriter:
         end = _end_to_write_at(read_at, size, path.name, known_end(head.id))
         if end is None or head.fingerprint != key.fingerprint:
             return None
+        # The rest of a batch that a killed process did not finish: the database does not refer to it.
         if end < size:
             files.truncate(descriptor, end)
             files.fsync(descriptor)
@@ -141,9 +143,12 @@ class PackWriter:
             try:
                 frames = self._write([*self._preliminary(records, is_new=is_new), *records])
                 self._files.fsync(self._descriptor)
+                # Without it, a power failure can lose the name of a new file, although its content is on disk.
                 if is_new:
                     self._files.fsync_folder(self.path.parent)
             except BaseException:
+                # After a failed fsync, the kernel may drop the dirty pages and report success the next time, so this pack is
+                # not written again.
                 self._abandon(cut_at=start)
                 raise
         return Appended(self.pack_id, self.path.name, tuple(frames), self.size)
@@ -181,6 +186,7 @@ class PackWriter:
         held: list[bytes] = []
         held_bytes = 0
         offset = self.size
+        # Small frames are joined to few large writes; a large one is streamed, so that memory stays bounded.
         for record, salt in zip(records, new_salts(len(records)), strict=True):
             size = record.content.size
             if size <= IN_MEMORY_BYTES:
@@ -231,6 +237,7 @@ class PackWriter:
         self._write_piece(seal.encode())
         self._files.fsync(self._descriptor)
         with contextlib.suppress(OSError):
+            # Only a reminder for people: what protects a sealed pack is its digest.
             self.path.chmod(0o400)
         return seal
 

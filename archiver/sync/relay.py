@@ -182,6 +182,7 @@ class Relay:
                     self._wake.clear()
                     requested, self._requested = self._queues_to_check(), set()
                     sent = await self._guard(self._send_round(queues, requested))
+                    # An outage: nothing is known to be sent, so the same queues are checked again.
                     if sent is None:
                         self._requested |= requested
                     elif sent:
@@ -225,6 +226,7 @@ class Relay:
 
     async def _send_round(self, queues: JobQueues, requested: set[QueueName]) -> set[QueueName]:
         """Returns the queues to which something was sent."""
+        # Redis without persistence, or a FLUSHALL: the outbox still has every row whose effect is not committed.
         if await queues.was_flushed():
             await asyncio.to_thread(self._resend_all)
             await self._restore_schedules(queues)
@@ -232,9 +234,9 @@ class Relay:
         return {queue for queue in sorted(requested) if await self._send(queues, queue)}
 
     async def _send(self, queues: JobQueues, queue: QueueName) -> int:
-        with (
-            self.engine.connect() as connection
-        ):  # the rows stay locked while Redis is written: what is marked as sent has been sent
+        # The rows stay locked while Redis is written: what is marked as sent has been sent. If we die in between, they are sent
+        # twice, which the job's id makes harmless.
+        with self.engine.connect() as connection:
             rows = await asyncio.to_thread(self._pick, connection, queue)
             if not rows:
                 return 0

@@ -77,6 +77,7 @@ class GoogleMailboxFetch:
         parts = self._parts()
         listing = ListingKeys(is_continued=page is not None)
         if page is None:
+            # The historyId from before the listing: what changes while we list is replayed by the first history request.
             profile = self.api.get(f"{_ME}/profile", {}, _PROFILE_UNITS)
             self.api.context.progress(0, _number(profile.get("messagesTotal")))
             self._names = self._ask_names()
@@ -163,12 +164,15 @@ class GoogleMailboxFetch:
             try:
                 answer = self._history(cursor.history)
             except GoogleRefused as refused:
+                # Gmail keeps the history for about a week, then answers 404.
                 if refused.refusal.status != 404:
                     raise
                 yield from self._list(GoogleCursor(rules=cursor.rules), None, known)  # the history has expired: list all ids
                 return
             records = answer.get("history") or []
             goes_on = bool(answer.get("nextPageToken") and records)
+            # In the middle of several pages, the response's historyId is already that of the end: the last record says how far
+            # we are.
             reached = str(records[-1].get("id", "")) if goes_on else str(answer.get("historyId", ""))
             after = replace(cursor, history=reached if reached.isdigit() else cursor.history)
             changes, todo = self._news(fold(records), known)

@@ -50,6 +50,8 @@ class Bodies:
         """Yields one result per message, in order. Raises Again or Dropped; what was yielded until then is done."""
         pays = len(metas) >= _MANY_MESSAGES or sum(meta.size for meta in metas) >= _MANY_BYTES
         wires = self.session.wires(many=pays)
+        # Several commands are in flight on each connection, so that a round trip costs nothing. Responses are read in the order
+        # of the commands, but the messages of one FETCH may arrive in any order.
         groups = deque(_groups(metas, self.suspects))
         flying: deque[tuple[Wire, bytes, list[Meta]]] = deque()
         turn = 0
@@ -89,6 +91,8 @@ class Bodies:
             return
         except Dropped:
             self._suspect(missing)
+            # Some servers drop the connection when they read one damaged message. It is found by fetching suspects alone; a
+            # loss on a connection that has already delivered something may have other reasons.
             if self._is_alone(group) and missing and self.session.is_fresh:
                 self.suspects[group[0].uid] += 1
             raise
@@ -141,6 +145,7 @@ class Bodies:
     def _deliver(self, meta: Meta) -> tuple[Meta, Got]:
         body = self._received.pop(meta.uid)
         self._held -= len(body) if isinstance(body, bytes) else 0
+        # An empty literal for a message with a size means that the server can't read it, not that the message is empty.
         if body is None or (body == b"" and meta.size > 0):
             return meta, meta.failed(f"the server returned none of its {meta.size:,} bytes")
         self.session.received += 1
@@ -167,4 +172,5 @@ def _groups(metas: Sequence[Meta], suspects: dict[int, int]) -> Iterator[list[Me
 
 
 def _command(group: list[Meta]) -> bytes:
+    # PEEK, because BODY[] would set \Seen: an archive must not mark mail as read.
     return b"UID FETCH %s (UID BODY.PEEK[])" % Uids.of(meta.uid for meta in group).encoded()

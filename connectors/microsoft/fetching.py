@@ -57,6 +57,7 @@ class GraphMailboxFetch:
         changed = update(self.graph, self.base, self.address, before, state, answers[0] if answers else None)
         self._tree = changed.tree
         self._pending.update(changed.patch)
+        # Folders before messages: a moved message names its new folder, whose path must be known by then.
         for path in changed.removed.values():
             yield Batch(listings=(FolderListing(path, ()),), state=self._take_state({}))
         folders = self._tree.folders()
@@ -99,6 +100,8 @@ class GraphMailboxFetch:
                     return  # the folder was deleted in the meantime: the next update of the tree reports it
                 if not refused.state_is_lost:
                     raise Unavailable(f"the folder {folder.path} can't be read: {refused}") from refused
+                # A delta token expires (410, or resyncRequired). The folder is listed again once; archived messages are not
+                # downloaded.
                 if restarted or not cursor.link:
                     raise StateLost(f"the folder {folder.path} can't be read from the start") from refused
                 cursor, restarted = MicrosoftCursor(rules=cursor.rules, path=cursor.path, is_again=True), True

@@ -65,11 +65,13 @@ def sign_in(engine: Engine, settings: Settings, keyring: Keyring, attempt: Attem
     throttle.take(attempt.email, attempt.client_address, device)
     with engine.connect() as connection:
         user = users.find_by_email(connection, attempt.email)
+    # Also without a user: an unknown address must take as long as a wrong password, or it could be told apart.
     is_correct = passwords.verify(user.password_hash if user else None, attempt.password)
     if user is None or not is_correct or user.disabled_at is not None:
         _record_failure(engine, attempt, user, "password")
         raise NotSignedIn("the address or the password is wrong")
     session = _second_step(engine, settings, keyring, attempt, user)
+    # Only after the second factor: otherwise, a correct password would reset the pauses for guessing codes.
     throttle.record_success(attempt.email, attempt.client_address, device)
     return user, session
 
@@ -97,8 +99,10 @@ def _second_step(engine: Engine, settings: Settings, keyring: Keyring, attempt: 
 
 def _open(connection: Connection, settings: Settings, attempt: Attempt, user: User, principal: Principal) -> NewSession:
     assert user.password_hash is not None
+    # A new token for each sign-in, so that a token planted in the browser before it (session fixation) is worth nothing.
     if attempt.replaces:
         logins.end_token(connection, attempt.replaces)
+    # The parameters of argon2 have been raised since; only now is the password at hand.
     if passwords.needs_rehash(user.password_hash):
         connection.execute(
             text("UPDATE users SET password_hash = :hash WHERE id = :id"),

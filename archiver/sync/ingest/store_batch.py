@@ -134,6 +134,7 @@ class _Transaction:
             changes = self.rows.change_copies(plan.changes)
             self.rows.add_dead_letters(intake.failed)
             self.rows.merge_state(self.batch.state)
+            # The statements above are in flight: Postgres inserts rows while the disk writes bytes.
             written = self._append(intake, plan, stored)
             changed = self._announce(plan, known, messages, copies, changes)
             result = self._result(intake, plan, changed)
@@ -150,6 +151,8 @@ class _Transaction:
         """Takes the locks: on the slice, on the mailbox, and on the messages that the archive already has."""
         keys = {item.key for item in intake.items} | {fit_key(change.provider_key) for change in self.batch.changes}
         asked = {"hashes": sql.hashes({item.sha256 for item in intake.items}), "keys": sql.rows(sorted(keys))}
+        # In this order in every batch: slice, mailbox, copies, messages. Two batches that lock in different orders would
+        # deadlock.
         fence = self.rows.send(statements.FENCE, slice=self.fence.slice) if self.fence else None
         mailbox = self.rows.send(statements.HOLD_MAILBOX)
         copies = self.rows.send(statements.FIND_COPIES, **asked)
