@@ -125,7 +125,8 @@ def test_a_search_and_what_can_be_done_with_it(archiver: Archiver, engine: Engin
     with zipfile.ZipFile(tmp_path / "out.zip") as file:
         assert sorted(file.read(name) for name in file.namelist() if name.endswith(".eml")) == sorted([*MAILS[:2], MAILS[3]])
 
-    assert archiver.json("delete", "noon", "--reason", "over", "--yes") == {"copies": 1, "messages": 1}
+    deleted = archiver.json("delete", "noon", "--reason", "over", "--yes")
+    assert deleted == {"copies": 1, "messages": 1, "held": 0, "holds": []}
     assert archiver.run("show", str(message_uuid(hashlib.sha256(MAILS[2]).digest()))).returncode == 2
     assert archiver.json("search", "noon")["hits"] == []  # the index is behind, the rows are not
 
