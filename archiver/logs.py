@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import logging.handlers
 import sys
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,11 @@ _SECRET_WORDS = ("password", "secret", "token", "credential", "master_key", "enc
 
 def get_logger(name: str) -> Any:
     return structlog.get_logger(name)
+
+
+def log_context(**values: str) -> AbstractContextManager[None]:
+    """Adds the values to every line that this thread logs within the block."""
+    return structlog.contextvars.bound_contextvars(**values)
 
 
 def set_up_logs(part: str, level: str, folder: Path | None, *, to_terminal: bool | None = None) -> None:

@@ -12,8 +12,10 @@ from pathlib import Path
 from archiver.alerts.channels import configured_channels
 from archiver.config import Settings, load_settings
 from archiver.db import schema
+from archiver.db.counters import Counters
 from archiver.db.engine import make_engine, shares_connections
 from archiver.db.pause import WorkerPresence
+from archiver.db.worker_reports import WorkerReporter
 from archiver.errors import ArchiverError, ConfigError
 from archiver.evidence.anchors import Anchors
 from archiver.indexing.pipeline import index_work
@@ -26,6 +28,7 @@ from archiver.supervisor.ready import notify_ready
 from archiver.sync.ingest.store_batch import Ingest
 from archiver.sync.quotas import Buckets
 from archiver.sync.relay import Relay
+from archiver.tracing import set_up_tracing, stop_tracing
 from workers.anchoring import Anchoring
 from workers.context import WorkerContext, is_outage
 from workers.pausing import Pausing, was_resumed
@@ -68,6 +71,7 @@ def main() -> int:
         settings = load_settings()
         part = queue if arguments.number == 1 else f"{queue}-{arguments.number}"
         set_up_logs(part, settings.log_level, settings.log_folder)
+        set_up_tracing(queue)
         return _run(settings, queue, arguments.alive_file)
     except ArchiverError as error:
         sys.stderr.write(f"archiver: {error}\n")
@@ -92,12 +96,16 @@ def _run(settings: Settings, queue: QueueName, alive_file: Path | None) -> int:
     index = index_work(settings, engine, archive, stopping) if queue is QueueName.INDEXING else None
     if index is not None:
         threading.Thread(target=index.compare_if_replaced, daemon=True, name="compare-if-replaced").start()
+    counters, reporter = Counters(), WorkerReporter(engine, queue)
+    counting = threading.Thread(target=counters.write_until, args=(stopping, engine, reporter.report), daemon=True)
+    counting.start()
     work = WorkerContext(
         settings,
         engine,
         Ingest(engine, archive),
         credentials_keyring(settings),
         Buckets(redis_url),
+        counters=counters,
         stopping=stopping,
         _index=index,
     )
@@ -107,7 +115,7 @@ def _run(settings: Settings, queue: QueueName, alive_file: Path | None) -> int:
         EvaluateAlerts(): _ALERTS_EVERY,
     }
     settlers = {AdvanceWorkflow.name: advance_workflow.give_up}
-    relay = Relay(engine, database_url, redis_url, concurrency, settings.queue_max_depth, schedules, settlers)
+    relay = Relay(engine, database_url, redis_url, concurrency, settings.queue_max_depth, schedules, settlers, counters)
     anchoring: threading.Thread | None = None
     if queue is QueueName.INGESTION:
         PushWatcher(work, database_url).start()
@@ -121,6 +129,8 @@ def _run(settings: Settings, queue: QueueName, alive_file: Path | None) -> int:
         concurrency=concurrency,
         processors=PROCESSORS,
         work=work,
+        counters=counters,
+        on_running=reporter.note_running,
         is_outage=is_outage,
         wait_until_back=work.wait_until_back,
         on_stop=lambda: _stop(work, end),
@@ -136,6 +146,9 @@ def _run(settings: Settings, queue: QueueName, alive_file: Path | None) -> int:
         code = await worker.run()
         if anchoring is not None:
             anchoring.join(_ANCHOR_SECONDS)
+        stop_tracing()
+        counting.join(_ANCHOR_SECONDS)
+        counters.write(engine)  # what the last jobs counted
         archive.close()
         if code == PAUSED:
             end.cancel()

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import signal
-import socket
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -21,9 +19,11 @@ from typing import Any
 from bullmq import Worker
 from bullmq.custom_errors import DelayedError, UnrecoverableError
 
-from archiver.logs import get_logger
-from archiver.queue.connection import request_client, worker_client
-from archiver.queue.job_statistics import JobFigures
+from archiver import tracing
+from archiver.db.counters import Counters
+from archiver.db.worker_reports import process_name
+from archiver.logs import get_logger, log_context
+from archiver.queue.connection import worker_client
 from archiver.queue.jobs import BadJob, JobEnvelope, Later, QueueName
 from connectors.errors import first_line
 
@@ -56,6 +56,9 @@ class WorkerProcess:
     processors: Mapping[str, Callable[[Any, Any, Any], Any]]
     work: Any = None
     """Passed to every processor."""
+    counters: Counters = field(default_factory=Counters)
+    on_running: Callable[[int], None] = lambda _: None
+    """Called with the number of running jobs, every few seconds."""
     is_outage: Callable[[BaseException], bool] = lambda _: False
     wait_until_back: Callable[[], None] = lambda: None
     on_stop: Callable[[], None] = lambda: None
@@ -79,11 +82,10 @@ class WorkerProcess:
             loop.add_signal_handler(number, stop.set)
         client = worker_client(self.redis_url)
         threads = ThreadPoolExecutor(self.concurrency + _SPARE_THREADS, thread_name_prefix=self.queue)
-        figures_client = request_client(self.redis_url)
-        figures = JobFigures(figures_client)
-        worker = Worker(self.queue, self._processor(threads, figures), self._options(client))
+        worker = Worker(self.queue, self._processor(threads), self._options(client))
         worker.on("error", lambda error, *_: log.error("worker_error", queue=self.queue, error=str(error)))
         worker.on("failed", self._failed)
+        worker.on("stalled", lambda *_: self.counters.add("archiver_jobs_stalled", queue=self.queue))
         await worker.blockingRedisConnection.getRedisVersion()  # without it, delays are rounded up to whole seconds
         work = asyncio.create_task(worker.run())
         stopping = asyncio.create_task(stop.wait())
@@ -95,8 +97,7 @@ class WorkerProcess:
             awaited.add(pausing)
         if self.background is not None:
             awaited.add(asyncio.create_task(self.background()))
-        regular = [asyncio.create_task(self._pulse(worker)), asyncio.create_task(figures.write_every_second())]
-        self._tasks.extend([stopping, *regular, *(awaited - {work, stopping})])
+        self._tasks.extend([stopping, asyncio.create_task(self._pulse(worker)), *(awaited - {work, stopping})])
         log.info("worker_ready", queue=self.queue, concurrency=self.concurrency)
         self.on_ready()
         ended, _ = await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
@@ -113,11 +114,9 @@ class WorkerProcess:
                 task.cancel()
             # with a deadline, because redis-py may swallow the cancellation while its server is down
             await asyncio.wait(self._tasks, timeout=_FORCED_STOP_SECONDS)
-            await figures.write()
             threads.shutdown(wait=False, cancel_futures=True)
-            for open_client in (client, figures_client):
-                with contextlib.suppress(Exception):
-                    await open_client.aclose()
+            with contextlib.suppress(Exception):
+                await client.aclose()
 
     def _failed(self, job: Any, error: Any, *_: Any) -> None:
         log.warning("job_failed", **_ids(job), error=str(error))
@@ -125,15 +124,16 @@ class WorkerProcess:
             self.on_given_up()
 
     async def _pulse(self, worker: Worker) -> None:
-        while self.alive_file is not None:
-            if worker.running:
+        while True:
+            self.on_running(len(worker.processing))
+            if worker.running and self.alive_file is not None:
                 self.alive_file.touch()
             await asyncio.sleep(_PULSE_SECONDS)
 
     def _options(self, client: Any) -> dict[str, Any]:
         return {
             "connection": client,
-            "name": f"{socket.gethostname()}-{os.getpid()}",
+            "name": process_name(),
             "autorun": False,
             "concurrency": self.concurrency,
             "lockDuration": _LOCK_MS,
@@ -141,7 +141,7 @@ class WorkerProcess:
             "maxStalledCount": _MAX_STALLED,
         }
 
-    def _processor(self, threads: ThreadPoolExecutor, figures: JobFigures) -> Callable[..., Any]:
+    def _processor(self, threads: ThreadPoolExecutor) -> Callable[..., Any]:
         async def process(job: Any, token: str) -> Any:
             started = time.monotonic()
             try:
@@ -149,16 +149,20 @@ class WorkerProcess:
             except asyncio.CancelledError:  # would end the worker's own loop silently
                 raise RuntimeError(f"{job.name} was cancelled") from None
             except Later as pause:
-                figures.note(job.name, "delayed", seconds=time.monotonic() - started)
+                self._count(job.name, "delayed", started)
                 await _delay(job, token, pause.after_seconds)
                 raise DelayedError from None
             except Exception:
-                figures.note(job.name, "failed", seconds=time.monotonic() - started)
+                self._count(job.name, "failed", started)
                 raise
-            figures.note(job.name, "done", seconds=time.monotonic() - started)
+            self._count(job.name, "done", started)
             return result
 
         return process
+
+    def _count(self, name: str, event: str, started: float) -> None:
+        self.counters.add("archiver_jobs", job=name, event=event)
+        self.counters.observe("archiver_job_seconds", time.monotonic() - started, job=name)
 
     async def _run_through_outages(self, job: Any, threads: ThreadPoolExecutor) -> Any:
         while True:
@@ -184,8 +188,11 @@ class WorkerProcess:
             raise RuntimeError(f"{job.name} took longer than {seconds:.0f} s") from None
 
     def _call(self, processor: Callable[[Any, Any, Any], Any], envelope: JobEnvelope) -> Any:
+        """Every line that the job logs names it and what it belongs to."""
+        name, ids = type(envelope.job).name, {"job_id": envelope.id, "correlation_id": envelope.correlation_id}
         try:
-            return processor(envelope.job, self.work, envelope)
+            with log_context(job=name, **ids), tracing.span(name, envelope.trace, queue=self.queue, **ids):
+                return processor(envelope.job, self.work, envelope)
         except Exception as error:
             if self.is_outage(error):
                 raise Lost(first_line(error)) from error

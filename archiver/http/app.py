@@ -26,7 +26,8 @@ from archiver.http.pages import errors
 from archiver.http.pages.base import templates
 from archiver.http.pages.router import pages
 from archiver.logs import get_logger
-from archiver.maintenance.health import Health, check_parts, job_figures
+from archiver.maintenance.figures import disk_figures, queue_figures, shared_figures
+from archiver.maintenance.health import Health, check_parts
 from archiver.maintenance.status import index_figures
 
 _HEALTH_CACHE_SECONDS = 2.0
@@ -110,10 +111,14 @@ def _add_monitoring(app: FastAPI, context: ApiContext, metrics: Metrics, readine
             return refused
         parts = readiness.parts()
         metrics.parts(parts)
-        metrics.jobs(*job_figures(settings))
+        shared = queue_figures(settings) + disk_figures(settings)
         answers = any(part.ok for part in parts if part.part == "postgres")
         if answers and (found := context.count_cache.get("index", lambda: index_figures(context.engine))):
             metrics.index(found)
+        if answers and (known := context.count_cache.get("figures", lambda: shared_figures(context.engine))):
+            metrics.shared(shared + known.figures, known.counts)
+        else:
+            metrics.shared(shared, {})
         return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
     @app.get("/parts")

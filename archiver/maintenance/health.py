@@ -13,7 +13,6 @@ import redis
 from archiver.config import Settings
 from archiver.errors import ArchiverError, NotReady, no_postgres
 from archiver.queue.connection import sync_client
-from archiver.queue.job_statistics import read_figures
 from archiver.search.client import search_version
 
 _CONNECT_SECONDS = 3
@@ -68,13 +67,3 @@ def redis_version(settings: Settings) -> str:
         client.close()
     assert isinstance(info, dict)
     return f"Valkey {info['valkey_version']}" if "valkey_version" in info else f"Redis {info['redis_version']}"
-
-
-def job_figures(settings: Settings) -> tuple[dict[tuple[str, str], int], dict[str, float]]:
-    """Counts of jobs by name and outcome, and their total seconds; empty while Redis is down."""
-    if settings.redis_url is None:
-        return {}, {}
-    try:
-        return read_figures(settings.redis_url.get_secret_value())
-    except (redis.RedisError, ValueError):
-        return {}, {}

@@ -26,7 +26,7 @@ SELECT (SELECT count(*) FROM ingestion_sources WHERE removed_at IS NULL) AS sour
        (SELECT count(*) FROM messages WHERE indexed_version < index_version) AS not_indexed,
        (SELECT count(*) FROM messages WHERE search_state = 'body') AS attachments_waiting,
        (SELECT coalesce(floor(extract(epoch FROM now() - min(archived_at))), 0)::bigint FROM messages
-        WHERE indexed_version < index_version) AS index_lag_seconds,
+        WHERE indexed_version < index_version AND search_state = 'pending') AS index_lag_seconds,
        (SELECT count(*) FROM sync_sessions) AS running_sessions,
        (SELECT count(*) FROM outbox) AS outbox,
        (SELECT count(*) FROM dead_letters WHERE discarded_at IS NULL) AS dead_letters
@@ -45,7 +45,7 @@ class Overview:
     attachments_waiting: int
     """Messages that are searchable, but not yet by their attachments."""
     index_lag_seconds: int
-    """The age of the oldest message whose document is out of date."""
+    """The age of the oldest message that is not searchable yet."""
     running_sessions: int
     outbox: int
     dead_letters: int
@@ -78,7 +78,8 @@ def workers_alive(redis_url: str) -> dict[str, list[str]]:
 
 _WAITING = """
     SELECT (SELECT count(*) FROM messages) AS messages, count(*) AS waiting,
-        coalesce(floor(extract(epoch FROM now() - min(archived_at))), 0)::bigint AS lag_seconds
+        coalesce(floor(extract(epoch FROM now() - min(archived_at)
+            FILTER (WHERE search_state = 'pending'))), 0)::bigint AS lag_seconds
     FROM messages WHERE indexed_version < index_version"""
 _STATES = "SELECT search_state, count(*) AS messages FROM messages WHERE search_state <> 'full' GROUP BY 1"
 
@@ -103,7 +104,7 @@ class IndexState:
     states: dict[str, int]
     """Messages that are not completely searchable, by state: pending, body, partial, failed."""
     lag_seconds: int = 0
-    """The age of the oldest waiting message."""
+    """The age of the oldest message that is not searchable yet."""
     reindexed: int | None = None
     reindex_total: int | None = None
     """The progress of a running reindex."""

@@ -241,6 +241,8 @@ class JobEnvelope:
     at: datetime
     priority: int | None = None
     """None for the default of its kind."""
+    trace: str | None = None
+    """The W3C traceparent of what announced it, if traces are written."""
 
     @classmethod
     def of(cls, job: Job, job_id: str, correlation_id: str | None = None, causation_id: str | None = None) -> JobEnvelope:
@@ -254,6 +256,7 @@ class JobEnvelope:
             "causation_id": self.causation_id,
             "at": self.at.isoformat(),
             "data": self.job.data(),
+            **({"trace": self.trace} if self.trace else {}),
         }
 
     @classmethod
@@ -266,7 +269,8 @@ class JobEnvelope:
             if version != ENVELOPE_VERSION:
                 raise BadJob(f"{name}: unknown envelope version {version!r}; was it sent by a newer release?")
             at = datetime.fromisoformat(encoded["at"])
-            return cls(encoded["id"], kind.from_data(data), encoded["correlation_id"], encoded["causation_id"], at)
+            ids = (encoded["correlation_id"], encoded["causation_id"])
+            return cls(encoded["id"], kind.from_data(data), *ids, at, trace=encoded.get("trace"))
         except (KeyError, TypeError, ValueError) as error:
             raise BadJob(f"{name}: the envelope is incomplete ({error!r})") from error
 

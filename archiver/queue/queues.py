@@ -14,7 +14,6 @@ from archiver.config import interval_seconds
 from archiver.errors import NotReady
 from archiver.queue.completion import wait_for_job
 from archiver.queue.connection import request_client
-from archiver.queue.job_statistics import JobFigures
 from archiver.queue.jobs import Job, JobEnvelope, Ping, QueueName, options
 
 _MARK = "archiver:mark"
@@ -39,7 +38,6 @@ class JobQueues:
     def __init__(self, url: str) -> None:
         self._client = request_client(url)
         self._queues = {name: Queue(name, {"connection": self._client}) for name in QueueName}
-        self.figures = JobFigures(self._client)
 
     async def __aenter__(self) -> JobQueues:
         return self
@@ -59,9 +57,6 @@ class JobQueues:
             jobs.append({"name": kind.name, "data": envelope.encode(), "opts": options(kind, envelope.id, envelope.priority)})
         if jobs:
             await self._queues[queue].addBulk(jobs)
-            for envelope in envelopes:
-                self.figures.note(type(envelope.job).name, "added")
-            await self.figures.write()
 
     async def counts(self, queue: QueueName) -> dict[str, int]:
         """Number of jobs by state; the jobs of a paused queue count as waiting."""

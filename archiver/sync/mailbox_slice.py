@@ -12,6 +12,7 @@ from uuid import UUID
 
 from sqlalchemy import Connection, Engine, text
 
+from archiver import tracing
 from archiver.db.sql import query_one
 from archiver.logs import get_logger
 from archiver.queue.jobs import SHORT_PAUSE_SECONDS, Later
@@ -159,7 +160,12 @@ class MailboxSlice:
         if not batches:
             return
         fence, batch = Fence(self.held.session_id, self.held.number), join(batches)
-        self.resources.ingest.store_batch(self.origin, batch, fence)
+        with tracing.span("store_batch", messages=len(batch.messages)):
+            result = self.resources.ingest.store_batch(self.origin, batch, fence)
+        counters, kind = self.resources.counters, self.origin.source_kind
+        counters.add("archiver_messages_archived", result.archived, kind=kind)
+        counters.add("archiver_bytes_archived", result.bytes, kind=kind)
+        counters.add("archiver_message_duplicates", result.duplicates, kind=kind)
         self.context.progress()
         for message in batch.messages:
             if message.path is not None:

@@ -12,6 +12,7 @@ from sqlalchemy import Connection
 from archiver.db.ids import uuid7
 from archiver.db.sql import Pipeline, query, rows, run
 from archiver.queue.jobs import Job, QueueName
+from archiver.tracing import current_trace
 
 CHANNEL = "archiver_outbox"
 
@@ -59,12 +60,12 @@ def announce_all(
 
 
 def _row(job: Job, source_id: UUID | None, session_id: UUID | None, caused_by: UUID | None) -> dict[str, Any]:
-    (queue,) = job.queues
+    (queue,), trace = job.queues, current_trace()
     return {
         "id": uuid7(),
         "queue": str(queue),
         "job": job.name,
-        "payload": {"data": job.data(), "cause": caused_by},
+        "payload": {"data": job.data(), "cause": caused_by} | ({"trace": trace} if trace else {}),
         "priority": job.priority,
         "source_id": source_id,
         "session_id": session_id,

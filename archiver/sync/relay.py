@@ -20,6 +20,7 @@ import redis
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError
 
+from archiver.db.counters import Counters
 from archiver.db.engine import is_away
 from archiver.db.sql import query, query_one
 from archiver.logs import get_logger
@@ -164,6 +165,7 @@ class Relay:
     """Jobs that run on a schedule."""
     settlers: Mapping[str, Settler] = field(default_factory=dict)
     """How jobs of rooms above this one are recorded when they are given up, by job name."""
+    counters: Counters = field(default_factory=Counters)
     resend_seconds: float = 60.0
     _failed: asyncio.Event = field(default_factory=asyncio.Event)
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
@@ -242,6 +244,8 @@ class Relay:
                 return 0
             await queues.add_bulk(queue, [envelope for row in rows if (envelope := _envelope(row)) is not None])
             await asyncio.to_thread(_mark_sent, connection, rows)
+        for row in rows:
+            self.counters.add("archiver_jobs", job=row.job, event="added")
         return len(rows)
 
     def _pick(self, connection: Connection, queue: QueueName) -> list[PickedJobs]:
@@ -344,7 +348,8 @@ def _envelope(row: PickedJobs) -> JobEnvelope | None:
         log.error("outbox_row_unreadable", row=str(row.id), error=str(error))
         return None
     correlation = row.session_id or row.source_id or row.id
-    return JobEnvelope(str(row.id), job, str(correlation), payload.get("cause"), datetime.now(UTC), row.priority)
+    now, cause, trace = datetime.now(UTC), payload.get("cause"), payload.get("trace")
+    return JobEnvelope(str(row.id), job, str(correlation), cause, now, row.priority, trace)
 
 
 class _Listener(threading.Thread):

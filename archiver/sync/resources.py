@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from sqlalchemy import Engine
 
 from archiver.config import Settings
+from archiver.db.counters import Counters
 from archiver.secrets import Keyring
 from archiver.sync.idle_guard import IdleGuard
 from archiver.sync.ingest.store_batch import Ingest
@@ -25,6 +26,7 @@ class SyncResources:
     keyring: Keyring
     buckets: Buckets = field(default_factory=Buckets)
     idle_guard: IdleGuard = field(default_factory=IdleGuard)
+    counters: Counters = field(default_factory=Counters)
     stopping: threading.Event = field(default_factory=threading.Event)
     in_flight: threading.BoundedSemaphore = field(
         default_factory=lambda: threading.BoundedSemaphore(_BUDGET_BYTES // BATCH_BYTES)

@@ -29,6 +29,7 @@ from archiver.db.tables.messages import (
     ParticipantTable,
     ReadingAttemptTable,
 )
+from archiver.db.tables.metrics import MetricCounterTable
 from archiver.db.tables.retention import HoldMessageTable, HoldTable
 from archiver.db.tables.search import SearchIndexTable, ThreadLinkTable, ThreadRulesTable
 from archiver.db.tables.sources import IngestionSourceTable, MailboxTable
@@ -70,6 +71,7 @@ __all__ = [
     "MessageCopyTable",
     "MessagePartTable",
     "MessageTable",
+    "MetricCounterTable",
     "ObjectTable",
     "OutboxTable",
     "PackTable",

@@ -7,7 +7,7 @@ from datetime import datetime
 from sqlalchemy import CheckConstraint, SmallInteger, func, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from archiver.db.tables.base import Base, CreatedAt, Id
+from archiver.db.tables.base import Base, Count, CreatedAt, Id
 
 
 class WorkerProcessTable(Base):
@@ -23,6 +23,9 @@ class WorkerProcessTable(Base):
     """It has finished its jobs, and begins none until the pause is over."""
     started_at: Mapped[CreatedAt]
     seen_at: Mapped[datetime] = mapped_column(server_default=func.now())
+    resident_bytes: Mapped[Count]
+    cpu_seconds: Mapped[float] = mapped_column(server_default=text("0"))
+    running_jobs: Mapped[Count]
 
 
 class WorkerPauseTable(Base):
