@@ -6,16 +6,18 @@ What is outside the scope does not exist here: not found, not counted, not named
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection
 
 from archiver.access.scope import MailScope
+from archiver.db.sql import query, query_optional
 from archiver.errors import NotFound
 from archiver.search import conversations
+from archiver.search.conversations import MessageThread
 
 _LIST_COLUMNS = """m.id, encode(m.sha256, 'hex') AS sha256, m.sort_at AS date, m.sender, m.sender_name, m.subject, m.size_bytes,
     m.has_attachments, m.thread_id, {state} AS search_state"""
@@ -23,12 +25,15 @@ _PARTICIPANTS = """SELECT json_agg(json_build_array(p.role, p.address, p.name) O
     WHERE p.message_id = m.id AND p.position < 2000"""
 # Variants share a Message-ID and therefore a thread, which is indexed; their hash is not.
 _VARIANTS = """
-    SELECT v.id, encode(v.sha256, 'hex'), v.size_bytes, k.mailboxes, k.sources
+    SELECT v.id, encode(v.sha256, 'hex') AS sha256, v.size_bytes, k.mailboxes, k.sources
     FROM messages m JOIN messages v ON v.thread_id = m.thread_id AND v.canonical_sha256 = m.canonical_sha256 AND v.id <> m.id,
         LATERAL (SELECT array_agg(DISTINCT b.address) AS mailboxes, array_agg(DISTINCT s.name) AS sources
                  FROM message_copies c JOIN mailboxes b ON b.id = c.mailbox_id JOIN ingestion_sources s ON s.id = b.source_id
                  WHERE c.message_id = v.id AND {seen}) AS k
     WHERE m.id = :id AND k.mailboxes IS NOT NULL ORDER BY v.sort_at, v.id"""
+_FOLDERS = """
+    SELECT mailbox_id, folder, count(*) AS copies FROM message_copies WHERE mailbox_id = ANY(:ids) AND deleted_at IS NULL
+    GROUP BY 1, 2 ORDER BY 1, 2"""
 THREAD_MOST = 500
 
 
@@ -50,6 +55,38 @@ class MessageRow:
 class ThreadRow(MessageRow):
     variants: tuple[UUID, ...]
     """The same mail with other line endings or client markers, shown in this row."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationMessage(MessageRow):
+    canonical_sha256: bytes
+    """The same for all variants of a mail."""
+
+    def alone(self, thread_id: UUID | None) -> ThreadRow:
+        shared = {one.name: getattr(self, one.name) for one in fields(MessageRow)}
+        return ThreadRow(**{**shared, "thread_id": thread_id}, variants=())
+
+
+@dataclass(frozen=True, slots=True)
+class DetailedMessage(MessageRow):
+    internet_message_id: str | None
+    in_reply_to: str | None
+    sent_at: datetime | None
+    received_at: datetime | None
+    date_origin: str
+    archived_at: datetime
+    defects: list[Any]
+    participants: list[list[Any]] | None
+    """Role, address and name of each."""
+
+    @property
+    def listed(self) -> MessageRow:
+        return MessageRow(**{one.name: getattr(self, one.name) for one in fields(MessageRow)})
+
+
+class SizedHash(NamedTuple):
+    sha256: bytes
+    size_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +154,15 @@ class MailboxRow:
     address: str
     display_name: str | None
     source: str
+    copies: int = 0
+    folders: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class FolderCount:
+    mailbox_id: UUID
+    folder: str
     copies: int
-    folders: dict[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,12 +186,12 @@ def listed(
     if folder is not None:
         condition += " AND sc.folder = :folder"
         values["folder"] = folder
-    statement = text(
+    statement = (
         f"SELECT {_columns(scope)} FROM messages m WHERE {' AND '.join(where)}"  # noqa: S608
         f" AND EXISTS (SELECT 1 FROM message_copies sc WHERE sc.message_id = m.id AND {condition})"
         " ORDER BY m.sort_at DESC, m.id DESC LIMIT :limit"
     )
-    found = [MessageRow(*row) for row in connection.execute(statement, values)]
+    found = query(connection, statement, MessageRow, **values)
     shown = conversations.names(connection, scope, ((row.id, row.thread_id) for row in found))
     return [replace(row, thread_id=shown[row.id]) for row in found]
 
@@ -161,16 +205,16 @@ def detail(connection: Connection, scope: MailScope, message_id: UUID) -> Messag
         f"m.sent_at, {scope.received_at()} AS received_at, {scope.date_origin()} AS date_origin,"
         f" {scope.archived_at()} AS archived_at"
     )
-    statement = text(
+    statement = (
         f"SELECT {_columns(scope)}, m.internet_message_id, m.in_reply_to, {times}, m.defects, ({_PARTICIPANTS}) AS participants"  # noqa: S608
         f" FROM messages m WHERE m.id = :id AND {scope.messages('m')}"
     )
-    row = connection.execute(statement, {"id": message_id, **scope.values()}).first()
+    row = query_optional(connection, statement, DetailedMessage, id=message_id, **scope.values())
     if row is None:
         raise NotFound(f"there is no message {message_id}")
     thread_id = conversations.names(connection, scope, [(row.id, row.thread_id)])[row.id]
     return MessageDetail(
-        message=replace(MessageRow(*row[:10]), thread_id=thread_id),
+        message=replace(row.listed, thread_id=thread_id),
         internet_message_id=row.internet_message_id,
         in_reply_to=row.in_reply_to,
         sent_at=row.sent_at,
@@ -191,8 +235,7 @@ def _is_of_a_copy(defect: str) -> bool:
 
 def variants(connection: Connection, scope: MailScope, message_id: UUID) -> list[Variant]:
     """The other originals of a mail that the scope sees."""
-    statement = text(_VARIANTS.format(seen=scope.copies()))
-    found = [Variant(*row) for row in connection.execute(statement, {"id": message_id, **scope.values()})]
+    found = query(connection, _VARIANTS.format(seen=scope.copies()), Variant, id=message_id, **scope.values())
     if not found or scope.mailboxes is None:
         return found
     together = conversations.conversation(connection, scope, message_id)
@@ -201,13 +244,13 @@ def variants(connection: Connection, scope: MailScope, message_id: UUID) -> list
 
 def copies(connection: Connection, scope: MailScope, message_id: UUID) -> list[Copy]:
     """The copies that the scope sees. Raises NotFound if there are none."""
-    statement = text(
-        "SELECT c.id, c.mailbox_id, b.address, s.name, c.folder, c.flags, c.labels, c.received_at, c.created_at, c.gone_at,"  # noqa: S608
-        " c.provider_key ~ '^api:[0-9a-f]{64}$'"
+    statement = (
+        "SELECT c.id, c.mailbox_id, b.address AS mailbox, s.name AS source, c.folder, c.flags, c.labels, c.received_at,"  # noqa: S608
+        " c.created_at AS archived_at, c.gone_at, c.provider_key ~ '^api:[0-9a-f]{64}$' AS handed_in"
         " FROM message_copies c JOIN mailboxes b ON b.id = c.mailbox_id JOIN ingestion_sources s ON s.id = b.source_id"
         f" WHERE c.message_id = :id AND {scope.copies('c')} ORDER BY lower(b.address), c.folder, c.id LIMIT 1000"
     )
-    found = [Copy(*row) for row in connection.execute(statement, {"id": message_id, **scope.values()}).all()]
+    found = query(connection, statement, Copy, id=message_id, **scope.values())
     if not found:
         raise NotFound(f"there is no message {message_id}")
     return found
@@ -222,7 +265,7 @@ def thread(
     if above is not None:
         which += " AND (m.sort_at, m.id) > (:date, :above_id)"
         values |= {"date": above.date, "above_id": above.id}
-    found = connection.execute(text(_conversation(scope, which, "ASC")), values).all()
+    found = query(connection, _conversation(scope, which, "ASC"), ConversationMessage, **values)
     return _merge_variants(found, message_id, values["name"]), PageCursor(found[-1].date, found[-1].id) if len(
         found
     ) == limit else None
@@ -234,7 +277,7 @@ def around(connection: Connection, scope: MailScope, message: MessageRow, each: 
     values |= {"date": message.date, "id": message.id, "limit": each + 2}
     place = which + " AND (m.sort_at, m.id) {} (:date, :id)"
     both = (_conversation(scope, place.format(sign), order) for sign, order in (("<", "DESC"), (">=", "ASC")))
-    found = connection.execute(text(" UNION ALL ".join(both)), values).all()
+    found = query(connection, " UNION ALL ".join(both), ConversationMessage, **values)
     before = [one for one in found if (one.date, one.id) < (message.date, message.id)]
     after = found[len(before) :]  # the message itself and those after it
     return ConversationWindow(
@@ -247,9 +290,8 @@ def around(connection: Connection, scope: MailScope, message: MessageRow, each: 
 def _conversation_of(connection: Connection, scope: MailScope, message_id: UUID) -> tuple[str, dict[str, Any]]:
     """The condition on its messages and its parameters; `name` is the thread id that this reader sees."""
     if scope.mailboxes is None:
-        values = {"id": message_id}
-        statement = text(f"SELECT m.thread_id FROM messages m WHERE m.id = :id AND {scope.messages()}")  # noqa: S608
-        row = connection.execute(statement, values).first()
+        statement = f"SELECT m.thread_id FROM messages m WHERE m.id = :id AND {scope.messages()}"  # noqa: S608
+        row = query_optional(connection, statement, MessageThread, id=message_id)
         if row is None:
             raise NotFound(f"there is no message {message_id}")
         which = "m.thread_id = :name" if row.thread_id is not None else "m.id = :id"
@@ -267,13 +309,12 @@ def _conversation(scope: MailScope, which: str, order: str) -> str:
     )
 
 
-def _merge_variants(rows: Sequence[Any], requested: UUID, thread_id: UUID | None) -> list[ThreadRow]:
+def _merge_variants(rows: Sequence[ConversationMessage], requested: UUID, thread_id: UUID | None) -> list[ThreadRow]:
     """Combines variants of one mail into one row: that of the requested message, or else the first."""
     shown: dict[bytes, ThreadRow] = {}
     for row in sorted(rows, key=lambda row: (row.id != requested, row.date, row.id)):
         first = shown.get(row.canonical_sha256)
-        alone = replace(ThreadRow(*(*row[:-1], ())), thread_id=thread_id)
-        variant = alone if first is None else replace(first, variants=(*first.variants, row.id))
+        variant = row.alone(thread_id) if first is None else replace(first, variants=(*first.variants, row.id))
         shown[row.canonical_sha256] = variant
     return sorted(shown.values(), key=lambda one: (one.date, one.id))
 
@@ -281,39 +322,31 @@ def _merge_variants(rows: Sequence[Any], requested: UUID, thread_id: UUID | None
 def mailboxes(connection: Connection, scope: MailScope, *, after: str = "", limit: int = 100) -> list[MailboxRow]:
     """The mailboxes that the scope sees, by address, with their folders."""
     visible = "true" if scope.mailboxes is None else "b.id = ANY(:scope_mailboxes)"
-    statement = text(
-        "SELECT b.id, b.address, b.display_name, s.name FROM mailboxes b JOIN ingestion_sources s ON s.id = b.source_id"  # noqa: S608
+    statement = (
+        "SELECT b.id, b.address, b.display_name, s.name AS source"  # noqa: S608
+        " FROM mailboxes b JOIN ingestion_sources s ON s.id = b.source_id"
         f" WHERE {visible} AND (lower(b.address) || ' ' || b.id) > :after ORDER BY lower(b.address) || ' ' || b.id LIMIT :limit"
     )
-    rows = connection.execute(statement, {**scope.values(), "after": after, "limit": limit}).all()
-    counted: dict[UUID, dict[str, int]] = {row.id: {} for row in rows}
-    folders = text(
-        "SELECT mailbox_id, folder, count(*) AS n FROM message_copies WHERE mailbox_id = ANY(:ids) AND deleted_at IS NULL"
-        " GROUP BY 1, 2 ORDER BY 1, 2"
-    )
-    for row in connection.execute(folders, {"ids": list(counted)}):
-        counted[row.mailbox_id][row.folder] = row.n
-    return [
-        MailboxRow(row.id, row.address, row.display_name, row.name, sum(counted[row.id].values()), counted[row.id])
-        for row in rows
-    ]
+    found = query(connection, statement, MailboxRow, **scope.values(), after=after, limit=limit)
+    counted: dict[UUID, dict[str, int]] = {row.id: {} for row in found}
+    for folder in query(connection, _FOLDERS, FolderCount, ids=list(counted)):
+        counted[folder.mailbox_id][folder.folder] = folder.copies
+    return [replace(row, copies=sum(counted[row.id].values()), folders=counted[row.id]) for row in found]
 
 
 def visible_hash(connection: Connection, scope: MailScope, message_id: UUID) -> tuple[bytes, int]:
     """SHA-256 and size of a message that the scope sees."""
-    row = connection.execute(
-        text(f"SELECT m.sha256, m.size_bytes FROM messages m WHERE m.id = :id AND {scope.messages('m')}"),  # noqa: S608
-        {"id": message_id, **scope.values()},
-    ).first()
-    if row is None:
+    statement = f"SELECT m.sha256, m.size_bytes FROM messages m WHERE m.id = :id AND {scope.messages('m')}"  # noqa: S608
+    found = query_optional(connection, statement, SizedHash, id=message_id, **scope.values())
+    if found is None:
         raise NotFound(f"there is no message {message_id}")
-    return bytes(row.sha256), int(row.size_bytes)
+    return found
 
 
 def is_read(connection: Connection, scope: MailScope, message_id: UUID) -> bool:
     """True once the message's own attachments have been read: only then are texts that other messages share shown here."""
-    statement = text(f"SELECT {scope.search_state()} FROM messages m WHERE m.id = :id AND {scope.messages()}")  # noqa: S608
-    return connection.execute(statement, {"id": message_id, **scope.values()}).scalar() in ("full", "partial")
+    statement = f"SELECT {scope.search_state()} FROM messages m WHERE m.id = :id AND {scope.messages()}"  # noqa: S608
+    return query_optional(connection, statement, str, id=message_id, **scope.values()) in ("full", "partial")
 
 
 def byte_range(pieces: Iterator[bytes], start: int, end: int) -> Iterator[bytes]:
@@ -327,7 +360,14 @@ def byte_range(pieces: Iterator[bytes], start: int, end: int) -> Iterator[bytes]
             return
 
 
+_ADDRESSES = "SELECT id, address FROM mailboxes WHERE id = ANY(:ids)"
+
+
+class AddressOfMailbox(NamedTuple):
+    id: UUID
+    address: str
+
+
 def mailbox_addresses(connection: Connection, mailbox_ids: Sequence[UUID]) -> dict[UUID, str]:
     """For administrators, who see the addresses of all mailboxes."""
-    rows = connection.execute(text("SELECT id, address FROM mailboxes WHERE id = ANY(:ids)"), {"ids": list(mailbox_ids)})
-    return {row.id: row.address for row in rows}
+    return dict(query(connection, _ADDRESSES, AddressOfMailbox, ids=list(mailbox_ids)))

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from datetime import datetime
 from uuid import UUID
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection
 
 from archiver.access.scope import MailScope
+from archiver.db.sql import query, query_optional
 from archiver.mail.thread_groups import group_messages
 from archiver.mail.threads import Correspondents
 
@@ -25,10 +26,36 @@ _VISIBLE = """
     SELECT m.id, m.thread_id, m.internet_message_id, m.in_reply_to, m.reference_ids, m.subject, m.sort_at,
         ARRAY(SELECT c.mailbox_id FROM message_copies c WHERE c.message_id = m.id AND {copies}) AS mailboxes
     FROM messages m WHERE m.thread_id = ANY(:threads) AND {messages} AND ({state}) <> 'pending'"""
-_CORRESPONDENTS = text("""
+_CORRESPONDENTS = """
     SELECT message_id, role IN ('to', 'cc', 'bcc') AS is_recipient, array_agg(address) AS addresses FROM participants
-    WHERE message_id = ANY(:ids) AND address <> '' AND position < :people GROUP BY 1, 2""")
+    WHERE message_id = ANY(:ids) AND address <> '' AND position < :people GROUP BY 1, 2"""
 _THREAD = "SELECT m.thread_id FROM messages m WHERE m.id = :id AND {messages}"
+
+
+@dataclass(frozen=True, slots=True)
+class MessageThread:
+    thread_id: UUID | None
+
+
+@dataclass(frozen=True, slots=True)
+class VisibleMember:
+    """A message of a thread, with the mailboxes in which the reader sees it."""
+
+    id: UUID
+    thread_id: UUID
+    internet_message_id: str | None
+    in_reply_to: str | None
+    reference_ids: list[str]
+    subject: str | None
+    sort_at: datetime
+    mailboxes: list[UUID]
+
+
+@dataclass(frozen=True, slots=True)
+class MessagePeople:
+    message_id: UUID
+    is_recipient: bool
+    addresses: list[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +73,11 @@ class Conversation:
 
 def conversation(connection: Connection, scope: MailScope, message_id: UUID) -> Conversation | None:
     """The conversation of a message; None if the scope does not see it."""
-    statement = text(_THREAD.format(messages=scope.messages()))
-    row = connection.execute(statement, {"id": message_id, **scope.values()}).first()
+    statement = _THREAD.format(messages=scope.messages())
+    row = query_optional(connection, statement, MessageThread, id=message_id, **scope.values())
     if row is None:
         return None
-    found = _conversations(connection, scope, {row.thread_id} - {None})
+    found = _conversations(connection, scope, [row.thread_id] if row.thread_id else [])
     return found.get(message_id) or Conversation(None, (message_id,), is_whole=True)
 
 
@@ -68,8 +95,8 @@ def _conversations(connection: Connection, scope: MailScope, threads: Iterable[U
     if not wanted:
         return {}
     parts = {"copies": scope.copies("c"), "messages": scope.messages(), "state": scope.search_state()}
-    rows = connection.execute(text(_VISIBLE.format(**parts)), {"threads": wanted, **scope.values()}).all()
-    by_thread: dict[UUID, list[Any]] = {}
+    rows = query(connection, _VISIBLE.format(**parts), VisibleMember, threads=wanted, **scope.values())
+    by_thread: dict[UUID, list[VisibleMember]] = {}
     for row in rows:
         by_thread.setdefault(row.thread_id, []).append(row)
     found: dict[UUID, Conversation] = {}
@@ -82,7 +109,7 @@ def _conversations(connection: Connection, scope: MailScope, threads: Iterable[U
 
 def load_correspondents(connection: Connection, ids: Sequence[UUID]) -> Mapping[UUID, Correspondents]:
     found: dict[UUID, Correspondents] = {}
-    for row in connection.execute(_CORRESPONDENTS, {"ids": list(ids), "people": MOST_PEOPLE}):
+    for row in query(connection, _CORRESPONDENTS, MessagePeople, ids=list(ids), people=MOST_PEOPLE):
         known, addresses = found.get(row.message_id, Correspondents()), frozenset(row.addresses)
         found[row.message_id] = replace(known, recipients=addresses) if row.is_recipient else replace(known, senders=addresses)
     return found

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine
 
 from archiver.access.scope import MailScope
+from archiver.db.sql import query
 from archiver.search import conversations
 from archiver.search.query.compiler import HoldScope
 from archiver.search.query.parser import parse
@@ -29,7 +31,7 @@ FOLDERS_HELD = """
         WHERE c.mailbox_id = known.mailbox_id AND c.folder = known.folder AND c.deleted_at IS NULL LIMIT 1) AS one)"""
 
 # Likewise from one address to the next.
-_ADDRESSES = text("""
+_ADDRESSES = """
     WITH RECURSIVE known AS (
         (SELECT left(address, 320) COLLATE "C" AS address FROM participants ORDER BY 1 LIMIT 1)
         UNION ALL
@@ -40,21 +42,27 @@ _ADDRESSES = text("""
     AND (CAST(:mailboxes AS uuid[]) IS NULL OR EXISTS (
         SELECT 1 FROM participants p JOIN message_copies c ON c.message_id = p.message_id
         WHERE left(p.address, 320) COLLATE "C" = known.address AND c.deleted_at IS NULL AND c.mailbox_id = ANY(:mailboxes)))
-    LIMIT :limit""")
-_MAILBOXES = text("""
+    LIMIT :limit"""
+_MAILBOXES = """
     SELECT id FROM mailboxes
-    WHERE lower(address) LIKE :pattern OR split_part(lower(address), '@', 1) LIKE :pattern OR CAST(id AS text) = :name""")
-_SOURCES = text("""
+    WHERE lower(address) LIKE :pattern OR split_part(lower(address), '@', 1) LIKE :pattern OR CAST(id AS text) = :name"""
+_SOURCES = """
     SELECT s.id, b.id AS mailbox_id FROM ingestion_sources s LEFT JOIN mailboxes b ON b.source_id = s.id
-    WHERE lower(s.name) LIKE :pattern OR CAST(s.id AS text) = :name""")
-_FOLDERS = text(
+    WHERE lower(s.name) LIKE :pattern OR CAST(s.id AS text) = :name"""
+_FOLDERS = (
     f"WITH RECURSIVE {FOLDERS_HELD.format(boxes='CAST(:mailboxes AS uuid[]) IS NULL OR b.id = ANY(:mailboxes)')}"  # noqa: S608
     " SELECT DISTINCT folder FROM held WHERE lower(folder) LIKE :pattern ORDER BY folder LIMIT :limit"
 )
-_LABELS = text("""
+_LABELS = """
     SELECT DISTINCT label FROM message_copies, unnest(labels) AS label
     WHERE labels <> '{}' AND deleted_at IS NULL AND lower(label) LIKE :pattern
-    AND (CAST(:mailboxes AS uuid[]) IS NULL OR mailbox_id = ANY(:mailboxes)) ORDER BY label LIMIT :limit""")
+    AND (CAST(:mailboxes AS uuid[]) IS NULL OR mailbox_id = ANY(:mailboxes)) ORDER BY label LIMIT :limit"""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceMailbox:
+    id: UUID
+    mailbox_id: UUID | None
 
 
 _HOLDS = text("""
@@ -75,11 +83,11 @@ class DatabaseNames:
 
     def mailboxes(self, name: str) -> frozenset[UUID]:
         with self._engine.connect() as connection:
-            return frozenset(connection.execute(_MAILBOXES, {"pattern": like_pattern(name), "name": name.lower()}).scalars())
+            return frozenset(query(connection, _MAILBOXES, UUID, pattern=like_pattern(name), name=name.lower()))
 
     def sources(self, name: str) -> dict[UUID, frozenset[UUID]]:
         with self._engine.connect() as connection:
-            rows = connection.execute(_SOURCES, {"pattern": like_pattern(name), "name": name.lower()}).all()
+            rows = query(connection, _SOURCES, SourceMailbox, pattern=like_pattern(name), name=name.lower())
         found: dict[UUID, set[UUID]] = {}
         for row in rows:
             found.setdefault(row.id, set()).update([row.mailbox_id] if row.mailbox_id else [])
@@ -112,9 +120,9 @@ class DatabaseNames:
             return None, ()
         return (found.thread_id, None) if found.thread_id and found.is_whole else (None, found.members)
 
-    def _column(self, statement: object, **values: object) -> Sequence[str]:
+    def _column(self, statement: str, **values: object) -> Sequence[str]:
         with self._engine.connect() as connection:
-            return connection.execute(statement, values).scalars().all()  # type: ignore[call-overload, no-any-return]
+            return query(connection, statement, str, **values)
 
 
 def _array(mailboxes: frozenset[UUID] | None) -> list[UUID] | None:

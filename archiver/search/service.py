@@ -6,16 +6,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, tzinfo
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine
 
 from archiver.access import audit
 from archiver.access.principal import Principal, Right
 from archiver.access.scope import EVERYTHING, MailScope, scope_of
 from archiver.adaptive_cache import Remembered
 from archiver.config import Settings
+from archiver.db import sql
 from archiver.db.engine import autocommit
 from archiver.errors import UsageError
 from archiver.search import conversations
@@ -53,11 +54,39 @@ _NOT_SEARCHABLE = """
     unsearched AS (
         SELECT search_state, CASE WHEN search_state = others THEN search_reasons ELSE '[]' END AS search_reasons FROM behind
         WHERE search_state <> 'full')
-    SELECT search_state AS state, NULL AS reason, count(*) AS messages FROM unsearched GROUP BY search_state
+    SELECT search_state AS state, NULL::text AS reason, count(*) AS messages FROM unsearched GROUP BY search_state
     UNION ALL
     SELECT search_state, coalesce(r ->> 'state', r #>> '{{}}'), count(*)
     FROM unsearched, jsonb_array_elements(search_reasons) AS r GROUP BY 1, 2"""
-_ADDRESSES = text("SELECT id, address FROM mailboxes WHERE id = ANY(:ids)")
+_ADDRESSES = "SELECT id, address FROM mailboxes WHERE id = ANY(:ids)"
+
+
+@dataclass(frozen=True, slots=True)
+class FoundMessage:
+    id: UUID
+    sha256: str
+    sort_at: datetime
+    sender: str | None
+    sender_name: str | None
+    subject: str | None
+    size_bytes: int
+    has_attachments: bool
+    thread_id: UUID | None
+    search_state: str
+    canonical_sha256: bytes
+    copies: list[Mapping[str, Any]]
+
+
+class UnsearchableCount(NamedTuple):
+    state: str
+    reason: str | None
+    """None for the count of the state itself."""
+    messages: int
+
+
+class MailboxAddress(NamedTuple):
+    id: UUID
+    address: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +237,7 @@ class MailSearch:
             parts = {"seen": "true", "behind": "false", "state": scope.search_state()}
             if scope.mailboxes is not None:
                 parts |= {"seen": scope.messages(), "behind": "m.indexed_version < m.index_version"}
-            rows = connection.execute(text(_NOT_SEARCHABLE.format(**parts)), scope.values()).all()
+            rows = sql.query(connection, _NOT_SEARCHABLE.format(**parts), UnsearchableCount, **scope.values())
         reasons: dict[str, int] = {}
         for row in rows:
             if row.reason is not None:
@@ -233,8 +262,8 @@ class MailSearch:
             return ()
         values = {"ids": f"{{{','.join(snippets)}}}", **scope.values()}
         with autocommit(self._engine) as connection:
-            statement = text(_ROWS.format(seen=scope.copies(), state=scope.search_state()))
-            found_rows = connection.execute(statement, values).all()
+            statement = _ROWS.format(seen=scope.copies(), state=scope.search_state())
+            found_rows = sql.query(connection, statement, FoundMessage, **values)
             threads = conversations.names(connection, scope, ((row.id, row.thread_id) for row in found_rows))
         rows = {str(row.id): row for row in found_rows}
         hits: dict[bytes, MessageHit] = {}
@@ -258,8 +287,8 @@ class MailSearch:
     def _visible(self, ids: Iterator[str], scope: MailScope) -> Iterator[UUID]:
         while wanted := [UUID(one) for one in islice(ids, _ID_BATCH)]:
             with self._engine.connect() as connection:
-                statement = text(_VISIBLE_IDS.format(seen=scope.messages()))
-                seen = set(connection.execute(statement, {"ids": wanted, **scope.values()}).scalars())
+                statement = _VISIBLE_IDS.format(seen=scope.messages())
+                seen = set(sql.query(connection, statement, UUID, ids=wanted, **scope.values()))
             yield from (one for one in wanted if one in seen)
 
     def _addresses(self, ids: Sequence[UUID]) -> dict[UUID, str]:
@@ -267,7 +296,7 @@ class MailSearch:
         known = self._addresses_known
         if unknown := [one for one in ids if one not in known]:
             with autocommit(self._engine) as connection:
-                known.update({row.id: row.address for row in connection.execute(_ADDRESSES, {"ids": unknown})})
+                known.update(sql.query(connection, _ADDRESSES, MailboxAddress, ids=unknown))
         return {one: known[one] for one in ids if one in known}
 
 
@@ -275,7 +304,7 @@ def open_search(settings: Settings, engine: Engine) -> MailSearch:
     return MailSearch(engine, IndexSearcher(lambda: make_client(settings)))
 
 
-def _hit(row: Any, snippet: Snippet, thread_id: UUID | None) -> MessageHit:
+def _hit(row: FoundMessage, snippet: Snippet, thread_id: UUID | None) -> MessageHit:
     return MessageHit(
         id=row.id,
         sha256=row.sha256,
@@ -294,6 +323,6 @@ def _hit(row: Any, snippet: Snippet, thread_id: UUID | None) -> MessageHit:
     )
 
 
-def _with_variant(hit: MessageHit, row: Any) -> MessageHit:
+def _with_variant(hit: MessageHit, row: FoundMessage) -> MessageHit:
     copies = (*hit.copies, *(copy for copy in row.copies if copy not in hit.copies))
     return replace(hit, copies=copies, variants=(*hit.variants, row.id))
