@@ -9,16 +9,24 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine
 
+from archiver.db.sql import query
 from archiver.search.index import SearchServer
 
 _PAGE = 10_000
 _CONFIRM = 1_000
-_ROWS = text("SELECT id, indexed_version, index_version FROM messages WHERE id = ANY(:ids)")
-_INDEXED = text("""
+_ROWS = "SELECT id, indexed_version, index_version FROM messages WHERE id = ANY(:ids)"
+_INDEXED = """
     SELECT id FROM messages WHERE id > :after AND indexed_version > 0 AND search_state NOT IN ('pending', 'failed')
-    ORDER BY id LIMIT :page""")
+    ORDER BY id LIMIT :page"""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedVersions:
+    id: UUID
+    indexed_version: int
+    index_version: int
 
 
 @dataclass(slots=True)
@@ -52,7 +60,7 @@ def _against_rows(engine: Engine, page: list[dict[str, Any]], seen: array[int]) 
         except ValueError:
             found.extra.append(document["id"])
     with engine.connect() as connection:
-        rows = {row.id: row for row in connection.execute(_ROWS, {"ids": sorted(documents)})}
+        rows = {row.id: row for row in query(connection, _ROWS, IndexedVersions, ids=sorted(documents))}
     for message_id, version in documents.items():
         seen.append(_short(message_id))
         row = rows.get(message_id)
@@ -67,7 +75,7 @@ def _missing(engine: Engine, seen: array[int]) -> Iterator[list[UUID]]:
     after = UUID(int=0)
     while True:
         with engine.connect() as connection:
-            ids = list(connection.execute(_INDEXED, {"after": after, "page": _PAGE}).scalars())
+            ids = query(connection, _INDEXED, UUID, after=after, page=_PAGE)
         if not ids:
             return
         missing = [message_id for message_id in ids if not _holds(seen, _short(message_id))]

@@ -8,6 +8,7 @@ from uuid import UUID
 from sqlalchemy import Connection, Engine, text
 
 from archiver.db.ids import uuid7
+from archiver.db.sql import query
 from archiver.db.states import SearchIndexState
 from archiver.search.document import GENERATION, INDEX, INDEX_SETTINGS
 from archiver.search.index import IndexInfo, SearchServer
@@ -15,9 +16,9 @@ from archiver.search.index import IndexInfo, SearchServer
 LIVE_UID = INDEX
 NEXT_UID = f"{INDEX}-next"
 
-_ALL = text("""
+_ALL = """
     SELECT id, uid, state, generation, engine_created_at, engine_updated_at, engine_version, cursor_pack_id, cursor_position,
-        done, total, is_filled FROM search_indexes ORDER BY state DESC""")
+        done, total, is_filled FROM search_indexes ORDER BY state DESC"""
 _ADD = text("""
     INSERT INTO search_indexes (id, uid, state, generation, engine_created_at, engine_version, total)
     VALUES (:id, :uid, :state, :generation, :created_at, :engine_version, :total) ON CONFLICT DO NOTHING""")
@@ -61,7 +62,7 @@ class Indexes:
 
 
 def load_indexes(connection: Connection) -> Indexes:
-    rows = {row.state: SearchIndex(*row) for row in connection.execute(_ALL)}
+    rows = {row.state: row for row in query(connection, _ALL, SearchIndex)}
     return Indexes(rows.get(SearchIndexState.LIVE), rows.get(SearchIndexState.BUILDING))
 
 

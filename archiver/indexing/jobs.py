@@ -9,29 +9,36 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import Connection, Engine
 
+from archiver.db.sql import query, query_one, run
 from archiver.indexing import statements
 from archiver.queue.jobs import ATTACHMENTS_PRIORITY, REREADING_PRIORITY, IndexEmailBatch, Job
 from archiver.sync import outbox
 
-_OPEN = text("""
+_OPEN = """
     SELECT id, payload->'deleted' AS deleted FROM outbox
     WHERE queue = 'indexing' AND job = 'index-email-batch' AND coalesce(payload->'data'->>'stage', 'body') = :stage
-      AND available_at <= now() ORDER BY id""")
-_CLOSE = text("DELETE FROM outbox WHERE id = ANY(:ids)")
-_IS_WAITING = text("""
+      AND available_at <= now() ORDER BY id"""
+_CLOSE = "DELETE FROM outbox WHERE id = ANY(:ids)"
+_IS_WAITING = """
     SELECT EXISTS (SELECT 1 FROM outbox WHERE queue = 'indexing' AND job = :job AND sent_at IS NULL
-        AND coalesce(payload->'data'->>'stage', 'body') = :stage)""")
-_IS_ANNOUNCED = text("""
+        AND coalesce(payload->'data'->>'stage', 'body') = :stage)"""
+_IS_ANNOUNCED = """
     SELECT EXISTS (SELECT 1 FROM outbox WHERE queue = 'indexing' AND job = :job
-        AND coalesce(payload->'data'->>'stage', 'body') = :stage)""")
+        AND coalesce(payload->'data'->>'stage', 'body') = :stage)"""
 
-_SETTLE_ALL = text("DELETE FROM outbox WHERE queue = 'indexing' AND job = :job")
+_SETTLE_ALL = "DELETE FROM outbox WHERE queue = 'indexing' AND job = :job"
 
 BODY = IndexEmailBatch()
 ATTACHMENTS = IndexEmailBatch(IndexEmailBatch.ATTACHMENTS)
-_IS_LEFT = {BODY.stage: text(statements.IS_BEHIND), ATTACHMENTS.stage: text(statements.IS_UNREAD)}
+_IS_LEFT = {BODY.stage: statements.IS_BEHIND, ATTACHMENTS.stage: statements.IS_UNREAD}
+
+
+@dataclass(frozen=True, slots=True)
+class OpenAnnouncement:
+    id: UUID
+    deleted: list[str] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +50,7 @@ class Announcements:
 
 def open_announcements(engine: Engine, job: IndexEmailBatch) -> Announcements:
     with engine.connect() as connection:
-        rows = connection.execute(_OPEN, {"stage": job.stage}).all()
+        rows = query(connection, _OPEN, OpenAnnouncement, stage=job.stage)
     return Announcements([row.id for row in rows], [message_id for row in rows for message_id in row.deleted or ()])
 
 
@@ -54,12 +61,12 @@ def close(engine: Engine, job: IndexEmailBatch, announced: Announcements, *, is_
     attachments, the document is behind and its body comes first.
     """
     with engine.begin() as connection:
-        connection.execute(_CLOSE, {"ids": announced.ids})
+        run(connection, _CLOSE, ids=announced.ids)
         if is_unfinished:
             announce_once(connection, job)
             return
         for due in {job, BODY}:
-            if connection.execute(_IS_LEFT[due.stage]).scalar():
+            if query_one(connection, _IS_LEFT[due.stage], bool):
                 announce_once(connection, due, after_seconds=statements.LEASE_SECONDS + 1)
 
 
@@ -71,13 +78,13 @@ def announce_attachments(engine: Engine) -> None:
 
 def announce_rereading(connection: Connection) -> None:
     """Attachments that were read before come after everything else."""
-    if not connection.execute(_IS_WAITING, _parameters(ATTACHMENTS)).scalar():
+    if not query_one(connection, _IS_WAITING, bool, **_parameters(ATTACHMENTS)):
         outbox.announce(connection, ATTACHMENTS, priority=REREADING_PRIORITY)
 
 
 def announce_once(connection: Connection, job: Job, *, after_seconds: float = 0) -> None:
     """Does nothing if the same job is already waiting to be sent."""
-    if not connection.execute(_IS_WAITING, _parameters(job)).scalar():
+    if not query_one(connection, _IS_WAITING, bool, **_parameters(job)):
         priority = ATTACHMENTS_PRIORITY if job == ATTACHMENTS else None
         available_at = datetime.now(UTC) + timedelta(seconds=after_seconds) if after_seconds else None
         outbox.announce(connection, job, priority=priority, available_at=available_at)
@@ -85,9 +92,9 @@ def announce_once(connection: Connection, job: Job, *, after_seconds: float = 0)
 
 def announce_orphaned(connection: Connection, *others: Job) -> None:
     """Announces work that is due and has no job; `others` is work that the caller found."""
-    wanted: list[Job] = [job for job in (BODY, ATTACHMENTS) if connection.execute(_IS_LEFT[job.stage]).scalar()]
+    wanted: list[Job] = [job for job in (BODY, ATTACHMENTS) if query_one(connection, _IS_LEFT[job.stage], bool)]
     for job in [*wanted, *others]:
-        if not connection.execute(_IS_ANNOUNCED, _parameters(job)).scalar():
+        if not query_one(connection, _IS_ANNOUNCED, bool, **_parameters(job)):
             outbox.announce(connection, job, priority=ATTACHMENTS_PRIORITY if job == ATTACHMENTS else None)
 
 
@@ -107,7 +114,7 @@ def settle(engine: Engine, row_id: UUID, next_job: Job | None = None) -> None:
 def settle_all(engine: Engine, job: Job) -> None:
     """For a job that runs on a schedule and is announced as well: one run answers every announcement."""
     with engine.begin() as connection:
-        connection.execute(_SETTLE_ALL, {"job": job.name})
+        run(connection, _SETTLE_ALL, job=job.name)
 
 
 def _parameters(job: Job) -> dict[str, str]:

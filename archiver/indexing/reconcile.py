@@ -22,12 +22,12 @@ from archiver.search.index import IndexInfo, SearchServer
 
 log = get_logger("reconcile-index")
 
-_COUNT = text("""
+_COUNT = """
     SELECT count(*) FILTER (WHERE indexed_version > 0 AND search_state NOT IN ('pending', 'failed')) AS indexed,
            count(*) FILTER (WHERE indexed_version < index_version) AS behind,
            count(*) FILTER (WHERE search_state = 'failed') AS failed
-    FROM messages""")
-_IS_DUE = text("SELECT compared_at IS NULL OR compared_at < now() - interval '1 day' FROM search_indexes WHERE id = :id")
+    FROM messages"""
+_IS_DUE = "SELECT compared_at IS NULL OR compared_at < now() - interval '1 day' FROM search_indexes WHERE id = :id"
 _NOTE = text("""
     UPDATE search_indexes SET engine_created_at = :created_at, engine_updated_at = :updated_at, generation = :generation,
         engine_version = :engine_version, compared_at = CASE WHEN :compared THEN now() ELSE compared_at END WHERE id = :id""")
@@ -39,6 +39,13 @@ _OUTDATED = """
     UPDATE messages SET index_version = index_version + 1
     FROM (SELECT id FROM messages WHERE id = ANY(:ids) ORDER BY id FOR NO KEY UPDATE) AS lost
     WHERE messages.id = lost.id"""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexCounts:
+    indexed: int
+    behind: int
+    failed: int
 
 
 @dataclass(slots=True)
@@ -62,7 +69,7 @@ def reconcile(engine: Engine, server: SearchServer, *, full: bool = False) -> Re
         found = server.ensure_index(live.uid, INDEX_SETTINGS)
     assert found is not None
     with engine.connect() as connection:
-        is_due = bool(connection.execute(_IS_DUE, {"id": live.id}).scalar())
+        is_due = sql.query_one(connection, _IS_DUE, bool, id=live.id)
     result = Reconciled(compared=full or is_strange or is_due or _counts_differ(engine, server, live))
     if result.compared:
         for portion in differences(engine, server, live.uid):
@@ -103,7 +110,7 @@ def _is_suspicious(live: SearchIndex, found: IndexInfo | None) -> bool:
 def _counts_differ(engine: Engine, server: SearchServer, live: SearchIndex) -> bool:
     """While mail is being indexed, the server may have more documents than Postgres knows of, but never fewer."""
     with engine.connect() as connection:
-        before = connection.execute(_COUNT).one()
+        before = sql.query_one(connection, _COUNT, IndexCounts)
     documents = server.count(live.uid)
     return documents < before.indexed or (not before.behind and documents > before.indexed + before.failed)
 

@@ -37,7 +37,7 @@ from archiver.store.archive import Archive
 
 log = get_logger("reindex")
 
-_IS_ANNOUNCED = text("SELECT EXISTS (SELECT 1 FROM outbox WHERE queue = 'indexing' AND job = :job)")
+_IS_ANNOUNCED = "SELECT EXISTS (SELECT 1 FROM outbox WHERE queue = 'indexing' AND job = :job)"
 _FORGET = text("DELETE FROM search_indexes WHERE id = :id")
 _MOVE_ON = text("""
     UPDATE search_indexes SET cursor_pack_id = :pack_id, cursor_position = :position, done = done + :rows
@@ -57,7 +57,7 @@ class ReindexProgress:
 def reindex_progress(engine: Engine) -> ReindexProgress:
     with engine.connect() as connection:
         indexes = load_indexes(connection)
-        is_announced = connection.execute(_IS_ANNOUNCED, {"job": ReindexJob.name}).scalar()
+        is_announced = sql.query_one(connection, _IS_ANNOUNCED, bool, job=ReindexJob.name)
     found = indexes.building or indexes.live
     done, total = (found.done, found.total) if found else (0, 0)
     return ReindexProgress(not indexes.building and not is_announced, min(done, total), total)
@@ -100,7 +100,7 @@ class ReindexRun:
             self._server.drop(NEXT_UID)
             info = self._server.ensure_index(NEXT_UID, INDEX_SETTINGS)
             with self._engine.connect() as connection:
-                total = connection.execute(text("SELECT count(*) FROM messages")).scalar_one()
+                total = sql.query_one(connection, "SELECT count(*) FROM messages", int)
             add_index(self._engine, NEXT_UID, SearchIndexState.BUILDING, info, self._server.version(), total)
             with self._engine.connect() as connection:
                 indexes = load_indexes(connection)

@@ -6,11 +6,11 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection
 
 from archiver.access.scope import MailScope
+from archiver.db.sql import query, query_one
 
 _TOP = 12
 
@@ -55,17 +55,17 @@ class Figures:
 
 def archived_messages(connection: Connection) -> int:
     """All messages of the archive, whoever may read them."""
-    return int(connection.execute(text("SELECT count(*) FROM messages")).scalar_one())
+    return query_one(connection, "SELECT count(*) FROM messages", int)
 
 
 # Everything in one pass over the messages: a group per month of either date, per sender, per domain, and a total.
 # `left_out` has a bit for each column that a group does not use.
 _BY_MONTH, _BY_ARCHIVED, _BY_SENDER, _BY_DOMAIN, _ALL = 0b0111, 0b1011, 0b1101, 0b1110, 0b1111
 _MESSAGES = """
-    SELECT * FROM (
+    SELECT left_out, month, archived, sender, domain, messages, bytes FROM (
         SELECT groups.*, row_number() OVER (PARTITION BY left_out ORDER BY messages DESC, sender, domain) AS place FROM (
             SELECT grouping(month, archived, sender, domain) AS left_out, month, archived, sender, domain,
-                count(*) AS messages, sum(size_bytes) AS bytes
+                count(*) AS messages, coalesce(sum(size_bytes), 0)::bigint AS bytes
             FROM (SELECT date_trunc('month', m.sort_at) AS month, date_trunc('month', {archived}) AS archived, m.size_bytes,
                     CASE WHEN m.sender LIKE '%@%' THEN m.sender END AS sender,
                     CASE WHEN m.sender LIKE '%@%' THEN split_part(m.sender, '@', 2) END AS domain
@@ -75,42 +75,53 @@ _MESSAGES = """
     WHERE left_out NOT IN (:by_sender, :by_domain) OR place <= :top
     ORDER BY left_out, coalesce(month, archived), place"""
 _SOURCES = """
-    SELECT s.name, sum(held.copies) AS copies, sum(held.bytes) AS bytes
+    SELECT s.name, sum(held.copies)::bigint AS messages, sum(held.bytes)::bigint AS bytes
     FROM (SELECT c.mailbox_id, count(*) AS copies, sum(m.size_bytes) AS bytes
         FROM message_copies c JOIN messages m ON m.id = c.message_id WHERE {seen} GROUP BY 1) AS held
     JOIN mailboxes b ON b.id = held.mailbox_id JOIN ingestion_sources s ON s.id = b.source_id
     GROUP BY s.id ORDER BY 2 DESC"""
+_STORED = "SELECT coalesce(sum(size_bytes), 0)::bigint FROM packs WHERE state <> 'retired'"
 _FIRST_MONTH = datetime(1990, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class FigureGroup:
+    left_out: int
+    month: datetime | None
+    archived: datetime | None
+    sender: str | None
+    domain: str | None
+    messages: int
+    bytes: int
 
 
 def figures(connection: Connection, scope: MailScope) -> Figures:
     # A message is deleted with its last copy, so a reader who sees everything needs no check for a visible copy.
     seen = "true" if scope.mailboxes is None else scope.messages("m")
-    groups: dict[int, list[Any]] = defaultdict(list)
+    groups: dict[int, list[FigureGroup]] = defaultdict(list)
     values = {"by_sender": _BY_SENDER, "by_domain": _BY_DOMAIN, "top": _TOP, **scope.values()}
-    for row in connection.execute(text(_MESSAGES.format(seen=seen, archived=scope.archived_at())), values):
+    for row in query(connection, _MESSAGES.format(seen=seen, archived=scope.archived_at()), FigureGroup, **values):
         groups[row.left_out].append(row)
-    by_source = connection.execute(text(_SOURCES.format(seen=scope.copies("c"))), scope.values()).all()
+    by_source = query(connection, _SOURCES.format(seen=scope.copies("c")), Named, **scope.values())
     stored = None
     if scope.mailboxes is None:
-        packs = text("SELECT coalesce(sum(size_bytes), 0) FROM packs WHERE state <> 'retired'")
-        stored = int(connection.execute(packs).scalar_one())
+        stored = query_one(connection, _STORED, int)
     total = groups[_ALL][0]
     return Figures(
         messages=total.messages,
-        bytes=int(total.bytes or 0),
-        copies=sum(int(row.copies) for row in by_source),
-        copied_bytes=sum(int(row.bytes) for row in by_source),
+        bytes=total.bytes,
+        copies=sum(row.messages for row in by_source),
+        copied_bytes=sum(row.bytes for row in by_source),
         stored_bytes=stored,
         months=_months((row.month, row) for row in groups[_BY_MONTH]),
         archived=_months((row.archived, row) for row in groups[_BY_ARCHIVED]),
-        sources=tuple(Named(row.name, int(row.copies), int(row.bytes)) for row in by_source),
-        senders=tuple(Named(row.sender, row.messages, int(row.bytes)) for row in groups[_BY_SENDER]),
-        domains=tuple(Named(row.domain, row.messages, int(row.bytes)) for row in groups[_BY_DOMAIN]),
+        sources=tuple(by_source),
+        senders=tuple(Named(row.sender or "", row.messages, row.bytes) for row in groups[_BY_SENDER]),
+        domains=tuple(Named(row.domain or "", row.messages, row.bytes) for row in groups[_BY_DOMAIN]),
     )
 
 
-def _months(rows: Iterable[tuple[datetime, Any]]) -> tuple[Month, ...]:
+def _months(rows: Iterable[tuple[datetime | None, FigureGroup]]) -> tuple[Month, ...]:
     """Without implausible dates."""
     last = datetime.now(UTC) + timedelta(days=31)
-    return tuple(Month(at, row.messages, int(row.bytes)) for at, row in rows if _FIRST_MONTH <= at < last)
+    return tuple(Month(at, row.messages, row.bytes) for at, row in rows if at is not None and _FIRST_MONTH <= at < last)

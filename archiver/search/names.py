@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
@@ -60,15 +61,25 @@ _LABELS = """
 
 
 @dataclass(frozen=True, slots=True)
+class SelectedHold:
+    mailbox_ids: list[UUID]
+    addresses: list[str]
+    query: str | None
+    zone: str
+    created_at: datetime
+    message_ids: list[UUID]
+
+
+@dataclass(frozen=True, slots=True)
 class SourceMailbox:
     id: UUID
     mailbox_id: UUID | None
 
 
-_HOLDS = text("""
+_HOLDS = """
     SELECT h.mailbox_ids, h.addresses, h.query, h.zone, h.created_at,
         ARRAY(SELECT x.message_id FROM hold_messages x WHERE x.hold_id = h.id AND x.is_selected LIMIT :limit) AS message_ids
-    FROM holds h WHERE h.released_at IS NULL AND (lower(h.name) LIKE :pattern OR CAST(h.id AS text) = :name)""")
+    FROM holds h WHERE h.released_at IS NULL AND (lower(h.name) LIKE :pattern OR CAST(h.id AS text) = :name)"""
 _MOST_SELECTED = 10_001
 
 
@@ -102,7 +113,7 @@ class DatabaseNames:
     def holds(self, name: str) -> Sequence[HoldScope]:
         values = {"pattern": like_pattern(name), "name": name.lower(), "limit": _MOST_SELECTED}
         with self._engine.connect() as connection:
-            rows = connection.execute(_HOLDS, values).all()
+            rows = query(connection, _HOLDS, SelectedHold, **values)
         return [
             HoldScope(
                 frozenset(row.mailbox_ids),

@@ -62,7 +62,7 @@ _ADDRESSES = "SELECT id, address FROM mailboxes WHERE id = ANY(:ids)"
 
 
 @dataclass(frozen=True, slots=True)
-class FoundMessage:
+class HitRow:
     id: UUID
     sha256: str
     sort_at: datetime
@@ -263,7 +263,7 @@ class MailSearch:
         values = {"ids": f"{{{','.join(snippets)}}}", **scope.values()}
         with autocommit(self._engine) as connection:
             statement = _ROWS.format(seen=scope.copies(), state=scope.search_state())
-            found_rows = sql.query(connection, statement, FoundMessage, **values)
+            found_rows = sql.query(connection, statement, HitRow, **values)
             threads = conversations.names(connection, scope, ((row.id, row.thread_id) for row in found_rows))
         rows = {str(row.id): row for row in found_rows}
         hits: dict[bytes, MessageHit] = {}
@@ -304,7 +304,7 @@ def open_search(settings: Settings, engine: Engine) -> MailSearch:
     return MailSearch(engine, IndexSearcher(lambda: make_client(settings)))
 
 
-def _hit(row: FoundMessage, snippet: Snippet, thread_id: UUID | None) -> MessageHit:
+def _hit(row: HitRow, snippet: Snippet, thread_id: UUID | None) -> MessageHit:
     return MessageHit(
         id=row.id,
         sha256=row.sha256,
@@ -323,6 +323,6 @@ def _hit(row: FoundMessage, snippet: Snippet, thread_id: UUID | None) -> Message
     )
 
 
-def _with_variant(hit: MessageHit, row: FoundMessage) -> MessageHit:
+def _with_variant(hit: MessageHit, row: HitRow) -> MessageHit:
     copies = (*hit.copies, *(copy for copy in row.copies if copy not in hit.copies))
     return replace(hit, copies=copies, variants=(*hit.variants, row.id))

@@ -6,13 +6,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection
 
-_WAITING = text("""
-    SELECT address, failures, next_due_at, status_message FROM mailboxes
-    WHERE source_id = :source AND gone_at IS NULL AND next_due_at > now() ORDER BY lower(address) LIMIT :limit""")
+from archiver.db.sql import query, run
+
+_WAITING = """
+    SELECT address, failures, next_due_at AS until, status_message AS reason FROM mailboxes
+    WHERE source_id = :source AND gone_at IS NULL AND next_due_at > now() ORDER BY lower(address) LIMIT :limit"""
 # The number of failures stays: a mailbox that fails again waits longer than before.
-_END = text("UPDATE mailboxes SET next_due_at = NULL WHERE source_id = :source AND next_due_at > now()")
+_END = "UPDATE mailboxes SET next_due_at = NULL WHERE source_id = :source AND next_due_at > now()"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +39,8 @@ class WaitingMailbox:
 
 
 def waiting(connection: Connection, source_id: UUID, limit: int = 20) -> list[WaitingMailbox]:
-    return [WaitingMailbox(*row) for row in connection.execute(_WAITING, {"source": source_id, "limit": limit})]
+    return query(connection, _WAITING, WaitingMailbox, source=source_id, limit=limit)
 
 
 def end(connection: Connection, source_id: UUID) -> None:
-    connection.execute(_END, {"source": source_id})
+    run(connection, _END, source=source_id)

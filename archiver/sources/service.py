@@ -15,6 +15,7 @@ from archiver.access import audit
 from archiver.access.principal import LOCAL_OPERATOR, Principal
 from archiver.config import interval_seconds
 from archiver.db.ids import uuid7
+from archiver.db.sql import query_one, query_optional
 from archiver.db.states import RunOutcome, SourceStatus
 from archiver.db.values import json_text
 from archiver.errors import UsageError
@@ -33,6 +34,10 @@ _GRANT_OWN_MAIL = text("""
     INSERT INTO grants (id, user_id, source_id, granted_by)
     SELECT :id, u.id, :source_id, u.id FROM users u WHERE u.id = :user_id AND u.settings @> '{"own_mail": true}'
     ON CONFLICT DO NOTHING""")
+
+_SESSION = "SELECT id FROM sync_sessions WHERE ingestion_source_id = :id"
+_IS_ANNOUNCED = """
+    SELECT EXISTS (SELECT 1 FROM outbox WHERE source_id = :id AND job IN ('continuous-sync', 'initial-import'))"""
 
 
 def add(
@@ -149,7 +154,7 @@ def sync_now(connection: Connection, source: Source, principal: Principal = LOCA
     """
     if source.status is SourceStatus.PAUSED:
         raise UsageError(f"{source.name} is paused: run `archiver source resume {source.name}` first")
-    live = connection.execute(text("SELECT id FROM sync_sessions WHERE ingestion_source_id = :id"), {"id": source.id}).scalar()
+    live = query_optional(connection, _SESSION, UUID, id=source.id)
     if source.kind in RUNS_ONCE:
         import_queue.repeat(connection, source.id, principal.name, principal.user_id)
         audit.record(connection, principal, "source.sync_requested", "source", source.id, name=source.name)
@@ -159,8 +164,7 @@ def sync_now(connection: Connection, source: Source, principal: Principal = LOCA
         sessions.request_rerun(connection, source.id)
         audit.record(connection, principal, "source.sync_requested", "source", source.id, name=source.name)
         return UUID(str(live))
-    announced = text("SELECT 1 FROM outbox WHERE source_id = :id AND job IN ('continuous-sync', 'initial-import')")
-    if connection.execute(announced, {"id": source.id}).first() is None:
+    if not query_one(connection, _IS_ANNOUNCED, bool, id=source.id):
         job: Job = InitialImport(source.id) if source.never_ran else ContinuousSync(source.id)
         outbox.announce(connection, job, source_id=source.id)
     audit.record(connection, principal, "source.sync_requested", "source", source.id, name=source.name)
@@ -235,9 +239,7 @@ def _move(connection: Connection, source: Source, moves: Moves[SourceStatus], ta
 
 
 def _end_session(connection: Connection, source: Source, why: str) -> None:
-    session_id = connection.execute(
-        text("SELECT id FROM sync_sessions WHERE ingestion_source_id = :id"), {"id": source.id}
-    ).scalar()
+    session_id = query_optional(connection, _SESSION, UUID, id=source.id)
     if session_id is not None:
         cycle.abandon(connection, session_id, RunOutcome.CANCELLED, why)
     connection.execute(text("DELETE FROM outbox WHERE source_id = :id AND queue = 'ingestion'"), {"id": source.id})

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 from uuid import UUID
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection
+
+from archiver.db.sql import query, query_one
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +19,18 @@ class MailboxKept:
     skipped: int
     dead_letters: int
     missing: int
+
+
+@dataclass(frozen=True, slots=True)
+class KeptCopies:
+    copies: int
+    messages: int
+    bytes: int
+
+
+class NamedCount(NamedTuple):
+    name: str
+    messages: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +51,9 @@ class Kept:
     """Number of dead letters, by reason."""
 
 
-_MAILBOXES = text("""
-    SELECT b.address, coalesce(c.copies, 0), coalesce(c.folders, 0), coalesce(s.n, 0), coalesce(d.n, 0), coalesce(u.n, 0)
+_MAILBOXES = """
+    SELECT b.address, coalesce(c.copies, 0) AS copies, coalesce(c.folders, 0) AS folders, coalesce(s.n, 0) AS skipped,
+        coalesce(d.n, 0) AS dead_letters, coalesce(u.n, 0) AS missing
     FROM mailboxes b
     LEFT JOIN (SELECT mailbox_id, CAST(sum(copies) AS bigint) AS copies, count(*) AS folders FROM (
                    SELECT mailbox_id, folder, count(*) AS copies FROM message_copies
@@ -47,44 +63,43 @@ _MAILBOXES = text("""
     LEFT JOIN (SELECT mailbox_id, count(*) AS n FROM skipped_messages GROUP BY 1) s ON s.mailbox_id = b.id
     LEFT JOIN (SELECT mailbox_id, count(*) AS n FROM dead_letters WHERE kind = 'message' GROUP BY 1) d ON d.mailbox_id = b.id
     LEFT JOIN (SELECT mailbox_id, count(*) AS n FROM unaccounted_keys GROUP BY 1) u ON u.mailbox_id = b.id
-    WHERE b.source_id = :id ORDER BY lower(b.address)""")
+    WHERE b.source_id = :id ORDER BY lower(b.address)"""
 
-_COPIES = text("""
-    SELECT coalesce(sum(c.copies), 0) AS copies, count(*) AS messages, coalesce(sum(c.copies * m.size_bytes), 0) AS bytes
+_COPIES = """
+    SELECT coalesce(sum(c.copies), 0)::bigint AS copies, count(*) AS messages,
+        coalesce(sum(c.copies * m.size_bytes), 0)::bigint AS bytes
     FROM (SELECT message_id, count(*) AS copies FROM message_copies
           WHERE deleted_at IS NULL AND mailbox_id = ANY(ARRAY(SELECT id FROM mailboxes WHERE source_id = :id))
           GROUP BY 1) AS c
-    JOIN messages m ON m.id = c.message_id""")
+    JOIN messages m ON m.id = c.message_id"""
 
-_BROKEN = text("""
-    SELECT defect, count(DISTINCT m.id) AS n
+_STORED = "SELECT coalesce(sum(size_bytes), 0)::bigint FROM packs WHERE state <> 'retired'"
+
+_BROKEN = """
+    SELECT defect AS name, count(DISTINCT m.id) AS messages
     FROM messages m, jsonb_array_elements_text(m.defects) AS defect
     WHERE m.defects <> '[]' AND EXISTS (SELECT 1 FROM message_copies c JOIN mailboxes b ON b.id = c.mailbox_id
                   WHERE c.message_id = m.id AND b.source_id = :id)
-    GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT 12""")
+    GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT 12"""
 
-_SKIPPED = text("""
-    SELECT s.rule, count(*) FROM skipped_messages s JOIN mailboxes b ON b.id = s.mailbox_id
-    WHERE b.source_id = :id GROUP BY 1 ORDER BY 2 DESC, 1""")
+_SKIPPED = """
+    SELECT s.rule AS name, count(*) AS messages FROM skipped_messages s JOIN mailboxes b ON b.id = s.mailbox_id
+    WHERE b.source_id = :id GROUP BY 1 ORDER BY 2 DESC, 1"""
 
-_UNFETCHED = text("""
-    SELECT reason, count(*) FROM dead_letters WHERE source_id = :id AND kind = 'message'
-    GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT 12""")
+_UNFETCHED = """
+    SELECT reason AS name, count(*) AS messages FROM dead_letters WHERE source_id = :id AND kind = 'message'
+    GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT 12"""
 
 
 def kept(connection: Connection, source_id: UUID) -> Kept:
-    def pairs(statement: object) -> tuple[tuple[str, int], ...]:
-        return tuple((str(row[0]), int(row[1])) for row in connection.execute(statement, {"id": source_id}))  # type: ignore[call-overload]
-
-    copies = connection.execute(_COPIES, {"id": source_id}).one()
-    stored = connection.execute(text("SELECT coalesce(sum(size_bytes), 0) FROM packs WHERE state <> 'retired'")).scalar_one()
+    copies = query_one(connection, _COPIES, KeptCopies, id=source_id)
     return Kept(
-        mailboxes=tuple(MailboxKept(*row) for row in connection.execute(_MAILBOXES, {"id": source_id})),
-        copies=int(copies.copies),
+        mailboxes=tuple(query(connection, _MAILBOXES, MailboxKept, id=source_id)),
+        copies=copies.copies,
         messages=copies.messages,
-        copied_bytes=int(copies.bytes),
-        stored_bytes=int(stored),
-        broken=pairs(_BROKEN),
-        skipped=pairs(_SKIPPED),
-        unfetched=pairs(_UNFETCHED),
+        copied_bytes=copies.bytes,
+        stored_bytes=query_one(connection, _STORED, int),
+        broken=tuple(query(connection, _BROKEN, NamedCount, id=source_id)),
+        skipped=tuple(query(connection, _SKIPPED, NamedCount, id=source_id)),
+        unfetched=tuple(query(connection, _UNFETCHED, NamedCount, id=source_id)),
     )

@@ -6,11 +6,12 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 from uuid import UUID
 
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import Connection, Engine
 
 from archiver.access import audit
 from archiver.access.principal import Principal
 from archiver.access.scope import MailScope
+from archiver.db.sql import query
 from archiver.retention.delete import delete_mailbox_mail
 from archiver.sources import service as sources
 from archiver.sources.rows import Source
@@ -18,9 +19,26 @@ from archiver.store.archive import Archive
 from archiver.sync import ledger
 from archiver.sync.ledger import FolderAccount
 
-_MAILBOXES = text("""
+_MAILBOXES = """
     SELECT id, address, display_name, status_message, gone_at FROM mailboxes
-    WHERE source_id = :id AND lower(address) > lower(:after) ORDER BY lower(address) LIMIT :limit""")
+    WHERE source_id = :id AND lower(address) > lower(:after) ORDER BY lower(address) LIMIT :limit"""
+
+
+@dataclass(frozen=True, slots=True)
+class ListedBox:
+    id: UUID
+    address: str
+    display_name: str | None
+    status_message: str | None
+    gone_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class OpenMessages:
+    id: UUID
+    """Of the source."""
+    dead_letters: int
+    missing: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +54,7 @@ class MailboxLedger:
 
 def mailboxes(connection: Connection, scope: MailScope, source_id: UUID, after: str, limit: int) -> list[MailboxLedger]:
     """Ordered by address."""
-    rows = connection.execute(_MAILBOXES, {"id": source_id, "after": after, "limit": limit}).all()
+    rows = query(connection, _MAILBOXES, ListedBox, id=source_id, after=after, limit=limit)
     return [
         MailboxLedger(
             row.id,
@@ -63,7 +81,7 @@ def _seen(lines: list[FolderAccount], scope: MailScope, mailbox_id: UUID) -> lis
 def remove(engine: Engine, archive: Archive, principal: Principal, source: Source, *, delete_mail: bool) -> None:
     with engine.begin() as connection:
         sources.remove(connection, source, principal)
-        boxes = connection.execute(text("SELECT id FROM mailboxes WHERE source_id = :id"), {"id": source.id}).scalars().all()
+        boxes = query(connection, "SELECT id FROM mailboxes WHERE source_id = :id", UUID, id=source.id)
         if delete_mail:
             audit.record(connection, principal, "source.mail_deleted", "source", source.id, name=source.name)
     if delete_mail:
@@ -71,13 +89,13 @@ def remove(engine: Engine, archive: Archive, principal: Principal, source: Sourc
             delete_mailbox_mail(engine, archive, box, f"the source {source.name} was removed", principal)
 
 
-_OPEN = text("""
+_OPEN = """
     SELECT s.id, (SELECT count(*) FROM dead_letters d WHERE d.source_id = s.id AND d.kind = 'message'
                   AND d.discarded_at IS NULL) AS dead_letters,
            (SELECT count(*) FROM unaccounted_keys u JOIN mailboxes b ON b.id = u.mailbox_id WHERE b.source_id = s.id) AS missing
-    FROM ingestion_sources s WHERE s.removed_at IS NULL""")
+    FROM ingestion_sources s WHERE s.removed_at IS NULL"""
 
 
 def not_archived(connection: Connection) -> dict[UUID, tuple[int, int]]:
     """By source: messages that could not be fetched yet, and listed messages that are unaccounted for."""
-    return {row.id: (int(row.dead_letters), int(row.missing)) for row in connection.execute(_OPEN)}
+    return {row.id: (row.dead_letters, row.missing) for row in query(connection, _OPEN, OpenMessages)}
