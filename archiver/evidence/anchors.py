@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import Connection, Engine
 
 from archiver.access import audit
 from archiver.access.principal import LOCAL_OPERATOR, Principal
@@ -28,13 +28,19 @@ from archiver.store.pack import PackLocation
 from archiver.sync.ingest import statements
 
 FILE = "audit-head.json"
-_HEAD = text("SELECT id, hash FROM audit_log ORDER BY id DESC LIMIT 1")
-_HASH = text("SELECT hash FROM audit_log WHERE id = :id")
+_HEAD = "SELECT id, hash FROM audit_log ORDER BY id DESC LIMIT 1"
+_HASH = "SELECT hash FROM audit_log WHERE id = :id"
 
 _SYSTEM = replace(LOCAL_OPERATOR, name="archiver", rights=frozenset())
 """The program itself: the check at the start found the gap."""
 
 log = get_logger("audit")
+
+
+@dataclass(frozen=True, slots=True)
+class AuditHead:
+    id: int
+    hash: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +53,13 @@ class Anchors:
     def write(self, accepts: str | None = None) -> Anchor | None:
         """Anchors the head; None if it is already anchored."""
         with self.engine.connect() as connection:
-            head = connection.execute(_HEAD).one_or_none()
+            head = sql.query_optional(connection, _HEAD, AuditHead)
         last = self._read_file()
-        if head is None or (accepts is None and last is not None and last.entry == head.id and last.hash == bytes(head.hash)):
+        if head is None or (accepts is None and last is not None and last.entry == head.id and last.hash == head.hash):
             return None
         with autocommit(self.engine) as connection:
             audit.flush(connection)  # an anchor must never be more durable than what it anchors
-        anchor = Anchor.create(self.archive.keys, datetime.now(UTC), head.id, bytes(head.hash), accepts)
+        anchor = Anchor.create(self.archive.keys, datetime.now(UTC), head.id, head.hash, accepts)
         with self.engine.begin() as connection:
             _append(connection, self.archive, anchor)
         self._write_file(anchor)
@@ -67,11 +73,10 @@ class Anchors:
         if newest is None:
             return None
         with self.engine.begin() as connection:
-            found = connection.execute(_HASH, {"id": newest.entry}).scalar_one_or_none()
-            if found is not None and bytes(found) == newest.hash:
+            if sql.query_optional(connection, _HASH, bytes, id=newest.entry) == newest.hash:
                 return None
-            head = connection.execute(_HEAD).one_or_none()
-            there = f"{head.id}:{bytes(head.hash).hex()}" if head else "0:"
+            head = sql.query_optional(connection, _HEAD, AuditHead)
+            there = f"{head.id}:{head.hash.hex()}" if head else "0:"
             audit.record(connection, _SYSTEM, "audit.gap_found", "audit", anchored=newest.head, found=there)
         log.error("audit_log_cut", anchored=newest.head, anchored_at=newest.at.isoformat(), found=there)
         return newest

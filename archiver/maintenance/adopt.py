@@ -24,7 +24,7 @@ from archiver.maintenance.journal_entries import JournalEntries, add_damage
 from archiver.maintenance.rebuild import describe_deletion, pack_row
 from archiver.maintenance.rebuild_segment import OBJECT_KINDS, SegmentReader
 from archiver.maintenance.replay import IN_MAILBOX, Replay, Replayed, ReplayProgress
-from archiver.maintenance.rows import PACKS, ObjectLocation, PackRow
+from archiver.maintenance.rows import PACKS, PackRow
 from archiver.queue.jobs import IndexEmailBatch
 from archiver.retention import tombstones
 from archiver.retention.delete import drop_unused
@@ -45,7 +45,8 @@ _REST_SECONDS = 600.0
 
 _ONE_AT_A_TIME = text("SELECT pg_advisory_xact_lock(hashtextextended('archiver:adopt', 0))")
 _POSITIONS = "SELECT position FROM objects WHERE pack_id = :id"
-_FIND = "SELECT pack_id, position, stored_bytes FROM objects WHERE sha256 = :sha256 AND kind = :kind"
+_FIND = """
+    SELECT pack_id, position AS offset, stored_bytes AS length FROM objects WHERE sha256 = :sha256 AND kind = :kind"""
 _PACK = "SELECT size_bytes FROM packs WHERE id = :id"
 _HOLDING = "SELECT DISTINCT pack_id FROM objects WHERE pack_id = ANY(:ids)"
 _RETIRE = text("""
@@ -296,8 +297,7 @@ class _Adoption:
         return {message_id for outcome in outcomes for message_id in outcome.added}
 
     def _find(self, sha256: bytes, kind: FrameKind) -> PackLocation | None:
-        found = sql.query_optional(self.connection, _FIND, ObjectLocation, sha256=sha256, kind=kind.label)
-        return PackLocation(*found) if found else None
+        return sql.query_optional(self.connection, _FIND, PackLocation, sha256=sha256, kind=kind.label)
 
     def _replay(self, segments: list[UnknownSegment], journal: JournalEntries) -> set[UUID]:
         """Returns the messages that tombstones name."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple
 from uuid import UUID
 
 from archiver.db.states import PackState
@@ -32,12 +31,6 @@ class FilledPack:
     state: PackState
     size_bytes: int
     live_bytes: int
-
-
-class ObjectLocation(NamedTuple):
-    pack_id: UUID
-    position: int
-    stored_bytes: int
 
 
 @dataclass(frozen=True, slots=True)

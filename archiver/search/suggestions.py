@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection
 
 from archiver.access.scope import MailScope
+from archiver.db import sql
 from archiver.search.names import FOLDERS_HELD
 
 _MOST_COMPLETIONS = 8
@@ -27,23 +28,29 @@ _PLACES = {"in": "folder", "label": "label", "mailbox": "mailbox"}
 # A value and, if it has one, a name. {seen} limits copies (c) to the scope, {boxes} mailboxes (b), {folders} folders.
 _STATEMENTS = {
     "mailbox": """
-        SELECT b.address, max(b.display_name) FROM mailboxes b WHERE lower(b.address) LIKE :like AND {boxes}
+        SELECT b.address AS value, max(b.display_name) AS name FROM mailboxes b WHERE lower(b.address) LIKE :like AND {boxes}
         GROUP BY 1 ORDER BY 1 LIMIT :limit""",
     "address": """
-        SELECT address, max(name) FROM (
+        SELECT address AS value, max(name) AS name FROM (
             SELECT p.address, p.name FROM participants p
             WHERE left(p.address, 320) COLLATE "C" LIKE :like AND (CAST(:roles AS text[]) IS NULL OR p.role = ANY(:roles))
             AND EXISTS (SELECT 1 FROM message_copies c WHERE c.message_id = p.message_id AND {seen}) LIMIT :looked_at) AS seen
         GROUP BY address ORDER BY count(*) DESC, address LIMIT :limit""",
     "folder": """
         WITH RECURSIVE {folders}
-        SELECT DISTINCT folder, NULL FROM held WHERE lower(folder) LIKE :like AND folder <> '' ORDER BY 1 LIMIT :limit""",
+        SELECT DISTINCT folder AS value FROM held WHERE lower(folder) LIKE :like AND folder <> '' ORDER BY 1 LIMIT :limit""",
     "label": """
-        SELECT DISTINCT label, NULL FROM (
+        SELECT DISTINCT label AS value FROM (
             SELECT c.labels FROM message_copies c WHERE c.labels <> '{{}}' AND {seen} LIMIT :looked_at) AS c,
             unnest(c.labels) AS label
         WHERE lower(label) LIKE :like AND label <> '' ORDER BY 1 LIMIT :limit""",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class SuggestedValue:
+    value: str
+    name: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +116,8 @@ def _beginning(
         values["looked_at"] = _LOOKED_AT[kind]
     if kind == "address":
         values["roles"] = roles
-    statement = text(_STATEMENTS[kind].format(seen=scope.copies("c"), boxes=boxes, folders=folders))
-    return [Suggestion(kind, *row) for row in connection.execute(statement, values)]
+    statement = _STATEMENTS[kind].format(seen=scope.copies("c"), boxes=boxes, folders=folders)
+    return [Suggestion(kind, row.value, row.name) for row in sql.query(connection, statement, SuggestedValue, **values)]
 
 
 def _quote(value: str) -> str:

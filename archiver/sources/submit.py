@@ -11,15 +11,21 @@ from archiver.access import audit, users
 from archiver.access.principal import Principal
 from archiver.access.scope import scope_of, writable_by
 from archiver.db.ids import uuid7
+from archiver.db.sql import query, query_one
 from archiver.db.states import UserRole
 from archiver.errors import NotAllowed, NotFound
 from archiver.sync.ingest.store_batch import Ingest, load_origin
 from connectors.base import Batch, RawMessage
 
 _FOLDER = "API"
-_FIND = text("""
+_FIND = """
     SELECT id FROM mailboxes WHERE lower(address) = lower(:given) OR CAST(id AS text) = lower(:given)
-    ORDER BY CAST(id AS text) = lower(:given) DESC, gone_at IS NOT NULL, id""")
+    ORDER BY CAST(id AS text) = lower(:given) DESC, gone_at IS NOT NULL, id"""
+
+
+_FIND_CREATED = """
+    SELECT b.id FROM mailboxes b JOIN ingestion_sources s ON s.id = b.source_id
+    WHERE lower(s.name) = :name AND lower(b.address) = lower(:address) AND s.removed_at IS NULL"""
 
 
 def find_mailbox(connection: Connection, principal: Principal, given: str) -> UUID:
@@ -28,10 +34,10 @@ def find_mailbox(connection: Connection, principal: Principal, given: str) -> UU
     Raises NotAllowed for a mailbox that the caller may only read, and NotFound for one that the caller may not know of.
     """
     given = given.strip().replace("\0", "")
-    writable, found = writable_by(connection, principal), list(connection.execute(_FIND, {"given": given}).scalars())
+    writable, found = writable_by(connection, principal), query(connection, _FIND, UUID, given=given)
     for mailbox_id in found:
         if writable.sees(mailbox_id):
-            return UUID(str(mailbox_id))
+            return mailbox_id
     if any(map(scope_of(connection, principal).sees, found)):
         raise NotAllowed("you may only read this mailbox; submitting messages needs a grant with the right 'ingest'")
     if principal.role is UserRole.ADMINISTRATOR or users.owns_address(connection, principal, given):
@@ -56,15 +62,9 @@ def _create_mailbox(connection: Connection, principal: Principal, address: str) 
         ),
         {"id": uuid7(), "address": address, "name": name},
     )
-    made = connection.execute(
-        text(
-            "SELECT b.id FROM mailboxes b JOIN ingestion_sources s ON s.id = b.source_id"
-            " WHERE lower(s.name) = :name AND lower(b.address) = lower(:address) AND s.removed_at IS NULL"
-        ),
-        {"name": name, "address": address},
-    ).scalar_one()
+    made = query_one(connection, _FIND_CREATED, UUID, name=name, address=address)
     audit.record(connection, principal, "mailbox.added", "mailbox", made, address=address)
-    return UUID(str(made))
+    return made
 
 
 def archive_message(engine: Engine, ingest: Ingest, principal: Principal, mailbox_id: UUID, path: Path, sha256: bytes) -> None:

@@ -9,6 +9,7 @@ import re
 import shutil
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
 
@@ -18,6 +19,7 @@ from archiver.access import audit, users
 from archiver.access.principal import Principal
 from archiver.config import Settings
 from archiver.db.ids import uuid7
+from archiver.db.sql import query
 from archiver.db.states import RunOutcome, UploadState, UserRole
 from archiver.errors import Conflict, NotFound, UsageError
 from archiver.logs import get_logger
@@ -34,10 +36,19 @@ _BEGINNING_SECONDS = 3_600
 """A folder younger than this may belong to an import whose row is not committed yet."""
 _MOST_FILES = 200
 
-_OVER = text("""
+_OVER = """
     SELECT id, upload_folder FROM imports WHERE upload_folder IS NOT NULL AND upload_removed_at IS NULL
-        AND (outcome = 'success' OR discarded_at IS NOT NULL) ORDER BY id""")
-_KEPT = text("SELECT upload_folder FROM imports WHERE upload_folder IS NOT NULL AND upload_removed_at IS NULL")
+        AND (outcome = 'success' OR discarded_at IS NOT NULL) ORDER BY id"""
+_KEPT = "SELECT upload_folder FROM imports WHERE upload_folder IS NOT NULL AND upload_removed_at IS NULL"
+
+
+_UPLOADS = "SELECT id FROM uploads WHERE import_id = :id"
+
+
+@dataclass(frozen=True, slots=True)
+class EndedUploadImport:
+    id: UUID
+    upload_folder: str
 
 
 def begin(
@@ -115,8 +126,7 @@ def remove(engine: Engine, settings: Settings, principal: Principal, upload_id: 
         if upload.import_id is None:
             return uploads.remove(connection, settings, principal, upload_id)
         item = imports.load(connection, upload.import_id)
-        others = text("SELECT count(*) FROM uploads WHERE import_id = :id")
-        count = connection.execute(others, {"id": item.id}).scalar_one()
+        count = len(query(connection, _UPLOADS, UUID, id=item.id))
     if item.outcome is None:
         raise Conflict(f"import {item.id} is reading this upload, which is removed when the import succeeds")
     if count > 1:
@@ -128,7 +138,7 @@ def tidy(engine: Engine, settings: Settings) -> None:
     """Removes the files of ended imports, and folders that never became an import."""
     remove_used(engine, settings)
     with engine.connect() as connection:
-        kept = set(connection.execute(_KEPT).scalars())
+        kept = set(query(connection, _KEPT, str))
     for place in uploads.folder(settings).absolute().glob("import-*"):
         if place.name not in kept and _holds_only_links(place):
             shutil.rmtree(place, ignore_errors=True)
@@ -149,14 +159,14 @@ def remove_used(engine: Engine, settings: Settings) -> None:
     if not uploads.folder(settings).is_dir():
         return
     with engine.connect() as connection:
-        over = connection.execute(_OVER).all()
+        over = query(connection, _OVER, EndedUploadImport)
     for row in over:
         _remove_files(engine, settings, row.id, row.upload_folder)
 
 
 def _remove_files(engine: Engine, settings: Settings, import_id: UUID, folder: str) -> None:
     with engine.connect() as connection:
-        ids = connection.execute(text("SELECT id FROM uploads WHERE import_id = :id"), {"id": import_id}).scalars().all()
+        ids = query(connection, _UPLOADS, UUID, id=import_id)
     try:
         if _FOLDER.fullmatch(folder) and (uploads.folder(settings) / folder).is_dir():
             shutil.rmtree(uploads.folder(settings) / folder)
@@ -166,5 +176,5 @@ def _remove_files(engine: Engine, settings: Settings, import_id: UUID, folder: s
         log.warning("upload_not_removed", folder=folder, error=str(error))
         return
     with engine.begin() as connection:
-        connection.execute(text("DELETE FROM uploads WHERE id = ANY(:ids)"), {"ids": list(ids)})
+        connection.execute(text("DELETE FROM uploads WHERE id = ANY(:ids)"), {"ids": ids})
         connection.execute(text("UPDATE imports SET upload_removed_at = now() WHERE id = :id"), {"id": import_id})

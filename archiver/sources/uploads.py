@@ -21,7 +21,7 @@ from archiver.access import audit
 from archiver.access.principal import Principal
 from archiver.config import Settings
 from archiver.db.ids import uuid7
-from archiver.db.sql import query, run
+from archiver.db.sql import query, query_one, query_optional, run
 from archiver.db.states import UploadState
 from archiver.errors import Conflict, NotFound, UsageError
 from archiver.store.capacity import check_disk, explain_full_disk, reserve, upload_path
@@ -34,6 +34,10 @@ _MOST_RECEIVING = 100
 """Open uploads per user, because each reserves disk space."""
 _COLUMNS = "id, name, size_bytes, sha256, state, import_id, created_at"
 
+_LOAD = f"SELECT {_COLUMNS} FROM uploads WHERE id = :id AND user_id = :user_id"  # noqa: S608
+_LISTED = f"SELECT {_COLUMNS} FROM uploads WHERE user_id = :user_id ORDER BY id DESC LIMIT 500"  # noqa: S608
+_COUNT_RECEIVING = "SELECT count(*) FROM uploads WHERE state = 'receiving' AND user_id IS NOT DISTINCT FROM :user_id"
+_IDLE = "SELECT id FROM uploads WHERE state = 'receiving' AND updated_at < now() - make_interval(days => :days)"
 _LOCK = f"SELECT {_COLUMNS} FROM uploads WHERE id = ANY(:ids) ORDER BY id FOR UPDATE"  # noqa: S608
 _IS_TAKEN = """
     SELECT i.id FROM uploads u JOIN imports i ON i.id = u.import_id
@@ -84,8 +88,7 @@ def begin(
     except ValueError:
         raise UsageError("sha256: expected 64 hexadecimal digits") from None
     reserve(settings, connection, size_bytes)
-    statement = text("SELECT count(*) FROM uploads WHERE state = 'receiving' AND user_id IS NOT DISTINCT FROM :user_id")
-    if connection.execute(statement, {"user_id": principal.user_id}).scalar_one() >= _MOST_RECEIVING:
+    if query_one(connection, _COUNT_RECEIVING, int, user_id=principal.user_id) >= _MOST_RECEIVING:
         raise TooManyUploads(f"{_MOST_RECEIVING} of your uploads are incomplete: finish or remove them first")
     upload_id = uuid7()
     folder(settings).mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -106,17 +109,14 @@ def begin(
 
 def load(connection: Connection, principal: Principal, upload_id: UUID) -> Upload:
     """Only the caller's own."""
-    statement = text(f"SELECT {_COLUMNS} FROM uploads WHERE id = :id AND user_id = :user_id")  # noqa: S608
-    row = connection.execute(statement, {"id": upload_id, "user_id": principal.user_id}).first()
-    if row is None:
+    found = query_optional(connection, _LOAD, Upload, id=upload_id, user_id=principal.user_id)
+    if found is None:
         raise NotFound(f"there is no upload {upload_id}")
-    return Upload(**{**row._asdict(), "state": UploadState(row.state)})
+    return found
 
 
 def listed(connection: Connection, principal: Principal) -> list[Upload]:
-    statement = text(f"SELECT {_COLUMNS} FROM uploads WHERE user_id = :user_id ORDER BY id DESC LIMIT 500")  # noqa: S608
-    rows = connection.execute(statement, {"user_id": principal.user_id})
-    return [Upload(**{**row._asdict(), "state": UploadState(row.state)}) for row in rows]
+    return query(connection, _LISTED, Upload, user_id=principal.user_id)
 
 
 def is_there(settings: Settings, upload: Upload) -> bool:
@@ -204,11 +204,8 @@ def tidy(engine: Engine, settings: Settings) -> None:
     """Removes uploads that were idle for a week, and empty files without a row. A non-empty file without a row may be the only
     copy of something: it stays."""
     with engine.connect() as connection:
-        statement = text(
-            "SELECT id FROM uploads WHERE state = 'receiving' AND updated_at < now() - make_interval(days => :days)"
-        )
-        begun = [UUID(str(one)) for one in connection.execute(statement, {"days": _KEPT_DAYS}).scalars()]
-        known = {str(one) for one in connection.execute(text("SELECT id FROM uploads")).scalars()}
+        begun = query(connection, _IDLE, UUID, days=_KEPT_DAYS)
+        known = set(map(str, query(connection, "SELECT id FROM uploads", UUID)))
     given_up = [one for one in begun if _idle_seconds(path_of(settings, one)) > _KEPT_DAYS * 86_400]
     for upload_id in given_up:
         path_of(settings, upload_id).unlink(missing_ok=True)

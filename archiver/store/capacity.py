@@ -10,13 +10,15 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from uuid import UUID
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection
 
 from archiver.config import Settings
+from archiver.db.sql import query, query_one, run
 from archiver.errors import TooMany
 
 _OUTBOX_PER_QUEUE_PLACE = 10
@@ -24,8 +26,8 @@ _RETRY_SECONDS = 300
 _RESERVED_SECONDS = 3_600
 """An upload that is idle for longer loses its reservation, and needs a new one to continue."""
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
-_WAITING = text("SELECT count(*) FROM (SELECT 1 FROM outbox LIMIT :limit) AS waiting")
-_RECEIVING = text("SELECT id, size_bytes FROM uploads WHERE state = 'receiving'")
+_WAITING = "SELECT count(*) FROM (SELECT 1 FROM outbox LIMIT :limit) AS waiting"
+_RECEIVING = "SELECT id, size_bytes FROM uploads WHERE state = 'receiving'"
 
 
 class NoRoom(TooMany):
@@ -59,19 +61,25 @@ def check_room(settings: Settings, connection: Connection, more_bytes: int = 0, 
     """Raises NoRoom with the reason. Space reserved by running uploads, except by `but`, counts as used."""
     check_disk(settings, more_bytes + _reserved(settings, connection, but))
     limit = settings.queue_max_depth * _OUTBOX_PER_QUEUE_PLACE
-    if int(connection.execute(_WAITING, {"limit": limit + 1}).scalar_one()) > limit:
+    if query_one(connection, _WAITING, int, limit=limit + 1) > limit:
         raise NoRoom("too much mail is waiting to be indexed: try again when the backlog is smaller", 60)
 
 
 def reserve(settings: Settings, connection: Connection, more_bytes: int, but: UUID | None = None) -> None:
     """Like `check_room`, serialised until the transaction ends, so that the next caller counts this upload."""
-    connection.execute(text("SELECT pg_advisory_xact_lock(hashtextextended('archiver:room', 0))"))
+    run(connection, "SELECT pg_advisory_xact_lock(hashtextextended('archiver:room', 0))")
     check_room(settings, connection, more_bytes, but)
+
+
+@dataclass(frozen=True, slots=True)
+class ReservedUpload:
+    id: UUID
+    size_bytes: int
 
 
 def _reserved(settings: Settings, connection: Connection, but: UUID | None) -> int:
     total = 0
-    for row in connection.execute(_RECEIVING):
+    for row in query(connection, _RECEIVING, ReservedUpload):
         with suppress(FileNotFoundError):
             there = upload_path(settings, row.id).stat()
             if row.id != but and time.time() - there.st_mtime < _RESERVED_SECONDS:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from uuid import UUID
 
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine
 
 from archiver.config import Settings
 from archiver.db.engine import autocommit
+from archiver.db.sql import query, query_one, query_optional
 from archiver.db.states import PackState
 from archiver.errors import ConfigError
 from archiver.secrets import storage_keyring
@@ -20,14 +22,29 @@ from archiver.store.keys import PackKeys
 from archiver.store.local import LocalPacks
 from archiver.store.pack import PackLocation
 
-_FIND = text("SELECT pack_id, position, stored_bytes FROM objects WHERE sha256 = :sha256 AND kind = :kind")
-_DICTIONARIES = text(
-    "SELECT sha256, pack_id, position, stored_bytes FROM objects WHERE kind = 'dictionary' ORDER BY pack_id, position"
-)
-_END = text("""
+_FIND = """
+    SELECT pack_id, position AS offset, stored_bytes AS length FROM objects WHERE sha256 = :sha256 AND kind = :kind"""
+_DICTIONARIES = """
+    SELECT sha256, pack_id, position, stored_bytes FROM objects WHERE kind = 'dictionary' ORDER BY pack_id, position"""
+_END = """
     SELECT p.state, greatest(p.size_bytes, (
         SELECT o.position + o.stored_bytes FROM objects o WHERE o.pack_id = :id ORDER BY o.position DESC LIMIT 1)) AS known_end
-    FROM (SELECT 1) AS one LEFT JOIN packs p ON p.id = :id""")
+    FROM (SELECT 1) AS one LEFT JOIN packs p ON p.id = :id"""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredDictionary:
+    sha256: bytes
+    pack_id: UUID
+    position: int
+    stored_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class KnownPackEnd:
+    state: PackState | None
+    """None for a pack that the database does not know."""
+    known_end: int | None
 
 
 class DatabasePlaces:
@@ -36,22 +53,18 @@ class DatabasePlaces:
 
     def find(self, sha256: bytes, kind: FrameKind) -> PackLocation | None:
         with autocommit(self._engine) as connection:
-            row = connection.execute(_FIND, {"sha256": sha256, "kind": kind.label}).one_or_none()
-        return PackLocation(row.pack_id, row.position, row.stored_bytes) if row else None
+            return query_optional(connection, _FIND, PackLocation, sha256=sha256, kind=kind.label)
 
     def dictionaries(self) -> list[tuple[bytes, PackLocation]]:
         with self._engine.connect() as connection:
-            rows = connection.execute(_DICTIONARIES).all()
-        return [(bytes(row.sha256), PackLocation(row.pack_id, row.position, row.stored_bytes)) for row in rows]
+            rows = query(connection, _DICTIONARIES, StoredDictionary)
+        return [(row.sha256, PackLocation(row.pack_id, row.position, row.stored_bytes)) for row in rows]
 
     def known_end(self, pack_id: UUID) -> int | None:
         """Never before the last frame in `objects`, whatever the row of the pack says."""
         with self._engine.connect() as connection:
-            row = connection.execute(_END, {"id": pack_id}).one()
-        if row.state not in (None, PackState.OPEN):
-            return None
-        end: int = row.known_end or 0
-        return end
+            row = query_one(connection, _END, KnownPackEnd, id=pack_id)
+        return row.known_end or 0 if row.state in (None, PackState.OPEN) else None
 
 
 def open_archive(settings: Settings, engine: Engine) -> Archive:
