@@ -260,11 +260,7 @@ class MailSearch:
         snippets = self._snippets(found)
         if not snippets:
             return ()
-        values = {"ids": f"{{{','.join(snippets)}}}", **scope.values()}
-        with autocommit(self._engine) as connection:
-            statement = _ROWS.format(seen=scope.copies(), state=scope.search_state())
-            found_rows = sql.query(connection, statement, HitRow, **values)
-            threads = conversations.names(connection, scope, ((row.id, row.thread_id) for row in found_rows))
+        found_rows, threads = self._load(list(snippets), scope)
         rows = {str(row.id): row for row in found_rows}
         hits: dict[bytes, MessageHit] = {}
         for one, snippet in snippets.items():
@@ -272,6 +268,13 @@ class MailSearch:
                 first = hits.get(row.canonical_sha256)
                 hits[row.canonical_sha256] = _hit(row, snippet, threads[row.id]) if first is None else _with_variant(first, row)
         return tuple(hits.values())
+
+    def _load(self, ids: Sequence[str], scope: MailScope) -> tuple[list[HitRow], dict[UUID, UUID | None]]:
+        """What the scope sees of these messages, and the thread of each as this reader sees it."""
+        statement = _ROWS.format(seen=scope.copies(), state=scope.search_state())
+        with autocommit(self._engine) as connection:
+            rows = sql.query(connection, statement, HitRow, ids=f"{{{','.join(ids)}}}", **scope.values())
+            return rows, conversations.names(connection, scope, ((row.id, row.thread_id) for row in rows))
 
     def _snippets(self, found: Sequence[tuple[Search, Mapping[str, Any]]]) -> dict[str, Snippet]:
         snippets = {hit["id"]: first_snippet(hit, has_text=search.finds_text) for search, hit in found}

@@ -1,4 +1,4 @@
-"""The tables. `Base.metadata` and the migrations describe the same schema; a test compares them."""
+"""The tables, as metadata only: nothing is queried with these classes. A test compares them with what the migrations create."""
 
 from archiver.db.ids import message_uuid, uuid7
 from archiver.db.tables.access import (
