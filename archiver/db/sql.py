@@ -33,9 +33,9 @@ def driver_form(statement: str) -> str:
     return _PARAMETER.sub(r"%(\1)s", statement.replace("%", "%%"))
 
 
-def run(connection: Connection, statement: str, /, **parameters: Any) -> Sequence[Any]:
-    result = connection.exec_driver_sql(driver_form(statement), parameters)
-    return result.all() if result.returns_rows else []
+def run(connection: Connection, statement: str, /, **parameters: Any) -> int:
+    """The number of rows that the statement added, changed or deleted."""
+    return connection.exec_driver_sql(driver_form(statement), parameters).rowcount
 
 
 def query(connection: Connection, statement: str, row: type[T], /, **parameters: Any) -> list[T]:

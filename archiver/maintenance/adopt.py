@@ -278,8 +278,9 @@ class _Adoption:
             rows = [{"m": message_uuid(sha256), "h": sha256.hex()} for sha256 in sorted(hashes)]
             known = set()
             if not entry.is_new:
-                answer = sql.run(self.connection, IN_MAILBOX, rows=sql.rows(rows), mailbox_id=batch.origin.mailbox_id)
-                known = {bytes.fromhex(row.h) for row in answer}
+                mailbox_id = batch.origin.mailbox_id
+                answer = sql.query(self.connection, IN_MAILBOX, str, rows=sql.rows(rows), mailbox_id=mailbox_id)
+                known = set(map(bytes.fromhex, answer))
             mentioned |= hashes
             unknown |= hashes - known
         return mentioned - unknown

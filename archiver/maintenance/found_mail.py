@@ -21,7 +21,7 @@ _ADD = """
     SELECT gen_random_uuid(), m.id, :mailbox_id, encode(m.sha256, 'hex') FROM messages m
     WHERE NOT EXISTS (SELECT 1 FROM message_copies c WHERE c.message_id = m.id)
         AND NOT EXISTS (SELECT 1 FROM message_copies c WHERE c.deleted_sha256 = m.sha256) {among}
-    ON CONFLICT (mailbox_id, provider_key) DO NOTHING RETURNING message_id"""
+    ON CONFLICT (mailbox_id, provider_key) DO NOTHING"""
 _ADD_ALL = _ADD.format(among="")
 _ADD_AMONG = _ADD.format(among="AND m.id = ANY(CAST(:ids AS uuid[]))")
 
@@ -34,4 +34,4 @@ def add_found(connection: Connection, among: Collection[UUID] | None = None) -> 
         added = sql.run(connection, _ADD_AMONG, mailbox_id=FOUND_MAILBOX, ids=sql.uuids(among))
     if added:
         add_origin(connection, _ORIGIN, "imported", None)
-    return len(added)
+    return added

@@ -49,8 +49,7 @@ def save_config(engine: Engine, archive: Archive) -> None:
 
 def _read(connection: Connection, table: str) -> list[dict[str, object]]:
     columns = f"{_COLUMNS[table]} FROM {table} {_ONLY.get(table, '')} ORDER BY 1, 2"
-    statement = text(f"SELECT to_jsonb(t) FROM (SELECT {columns}) AS t")  # noqa: S608
-    return list(connection.execute(statement).scalars())
+    return sql.query(connection, f"SELECT to_jsonb(t) FROM (SELECT {columns}) AS t", dict)  # noqa: S608
 
 
 def _present(columns: str, rows: list[dict[str, Any]]) -> str:
@@ -70,11 +69,12 @@ def restore_config(connection: Connection, config: Config) -> None:
         if table in _CHANGED:
             changed = ", ".join(f"{name} = excluded.{name}" for name in columns.split(", "))
             conflict = f"ON CONFLICT {_CHANGED[table]} DO UPDATE SET {changed}"
-        added = sql.run(
+        added = sql.query(
             connection,
             f"INSERT INTO {table} ({columns}) SELECT {columns} FROM jsonb_populate_recordset(NULL::{table}, :rows::jsonb)"  # noqa: S608
             f" {conflict} RETURNING {first}",
+            object,
             rows=rows,
         )
         if table == "ingestion_sources":
-            connection.execute(_PAUSE, {"ids": [row.id for row in added], "why": WITHOUT_CREDENTIALS})
+            connection.execute(_PAUSE, {"ids": added, "why": WITHOUT_CREDENTIALS})

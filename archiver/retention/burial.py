@@ -23,13 +23,13 @@ _BURY = """
     UPDATE message_copies c SET deleted_at = coalesce(c.deleted_at, :at), deleted_reason = :reason,
         deleted_sha256 = decode(x.h, 'hex'), message_id = NULL
     FROM json_to_recordset(:rows::json) AS x(b uuid, m uuid, h text)
-    WHERE c.mailbox_id = x.b AND c.message_id = x.m RETURNING 1"""
+    WHERE c.mailbox_id = x.b AND c.message_id = x.m"""
 _DIG = """
     INSERT INTO message_copies (id, mailbox_id, provider_key, folder, flags, labels, received_at, created_at, deleted_at,
         deleted_reason, deleted_sha256)
     SELECT i, b, k, coalesce(f, ''), coalesce(g, '{{}}'), coalesce(l, '{{}}'), r, :at, :at, :reason, decode(h, 'hex')
     FROM json_to_recordset(:rows::json) AS x(i uuid, b uuid, k text, f text, g text[], l text[], r timestamptz, h text)
-    {unless} ON CONFLICT (mailbox_id, provider_key) DO NOTHING RETURNING 1"""
+    {unless} ON CONFLICT (mailbox_id, provider_key) DO NOTHING"""
 # Without a row, the next sync would archive it again.
 _DIG_UNDER_KEY = _DIG.format(unless="")
 _DIG_ELSEWHERE = _DIG.format(
@@ -97,4 +97,4 @@ def _bury(connection: Connection, deletion: Tombstones, graves: dict[tuple[UUID,
     done = sql.run(connection, _BURY, rows=sql.rows(pairs), **values)
     dug = sql.run(connection, _DIG_UNDER_KEY, rows=sql.rows(rows), **values)
     dug_elsewhere = sql.run(connection, _DIG_ELSEWHERE, rows=sql.rows(elsewhere), **values)
-    return len(done) + len(dug) + len(dug_elsewhere)
+    return done + dug + dug_elsewhere

@@ -13,6 +13,7 @@ from archiver.db import sql
 from archiver.db.states import SearchState
 from archiver.indexing import statements
 from archiver.indexing.documents import DocumentMaker, Ready
+from archiver.indexing.rows import DueMessage
 from archiver.retention.matching import DocumentMatcher
 from archiver.retention.predicate import MailQuery
 from archiver.search.names import DatabaseNames
@@ -47,7 +48,7 @@ class MailCheck:
 
     def _check(self, query: MailQuery, mailboxes: dict[UUID, list[UUID]]) -> Iterator[tuple[MailUnit, bool | None]]:
         with self._engine.connect() as connection:
-            rows = sql.run(connection, statements.BY_IDS, ids=list(mailboxes), raised=0)
+            rows = sql.query(connection, statements.BY_IDS, DueMessage, ids=list(mailboxes), raised=0)
         for made in self._maker.make(rows, {row.id: row.thread_id for row in rows}):
             for mailbox_id in mailboxes[made.row.id]:
                 found = None

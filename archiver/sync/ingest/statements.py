@@ -6,11 +6,11 @@ Everything is sorted by key, and all batches run the statements in the same orde
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from uuid import UUID
 
 from sqlalchemy import Connection
 
-from archiver.db.sql import run
+from archiver.db.sql import query, run
 from archiver.store.backend import SealedPack, Written
 from archiver.store.errors import StoreUnavailable
 from archiver.store.writer import pack_name
@@ -194,13 +194,13 @@ KNOWN_BEGINNINGS = """
             AND starts_with(provider_key, k.key) LIMIT 1) AS c"""
 
 
-def record_pack(connection: Connection, written: Written, extended: Sequence[Any] | None = None) -> None:
+def record_pack(connection: Connection, written: Written, extended: Sequence[UUID] | None = None) -> None:
     """The last statements of a transaction that has appended: records the pack's valid length and the packs that were sealed.
 
     `extended` is the result of EXTEND_PACK, if the caller has already sent it.
     """
     if extended is None:
-        extended = run(connection, EXTEND_PACK, **extension(written))
+        extended = query(connection, EXTEND_PACK, UUID, **extension(written))
     if not extended:
         name = written.batch.pack_name
         written.give_up()

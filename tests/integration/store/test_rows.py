@@ -8,6 +8,7 @@ import importlib
 import re
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,7 +25,7 @@ from archiver.db.row_types import Column, fit
 from archiver.errors import NotFound
 from archiver.indexing import jobs as index_jobs
 from archiver.indexing import rereading
-from archiver.maintenance import reseal
+from archiver.maintenance import reseal, snapshot
 from archiver.reading import export, messages, statistics
 from archiver.reading.messages import PageCursor
 from archiver.retention.delete import delete_mailbox_mail
@@ -33,6 +34,7 @@ from archiver.search.names import DatabaseNames
 from archiver.search.searcher import IndexSearcher
 from archiver.search.service import MailSearch
 from archiver.sources import dead_letters, imports
+from archiver.store.journal import BEFORE_STAMPS, Config
 from archiver.sync import ledger
 from archiver.sync.ingest.known_keys import known_keys
 from connectors.base import Batch, RawMessage
@@ -182,6 +184,8 @@ def _maintain(world: World) -> None:
         assert imports.listed(connection, LOCAL_OPERATOR) == []
         assert known_keys(connection, MAILBOX, ["k1", "k2", "k␟"]) == {"k1"}
         assert ledger.differences(connection, MAILBOX, "INBOX", [], "#").gone == ["k1"]
+        tables = {table: snapshot._read(connection, table) for table in snapshot._COLUMNS}
+        snapshot.restore_config(connection, Config(datetime.now(UTC), tables, BEFORE_STAMPS, None))
     index_jobs.close(world.engine, index_jobs.BODY, index_jobs.Announcements([], []), is_unfinished=False)
     assert reseal.reseal(world.engine, world.keyring) == 0
     assert not reseal._is_unfinished(world.engine, world.keyring)
