@@ -42,7 +42,9 @@ from tests.integration.store.conftest import MAILBOX, SECOND, World
 from tests.support.store_world import mail
 
 ROOT = Path(__file__).parents[3]
-PLACES = {"query": 1, "query_one": 1, "query_optional": 1, "ask": 0}
+QUERIES = ("query", "query_one", "query_optional")
+PLACES = {f"{module}{name}": 1 for module in ("", "sql.") for name in QUERIES}
+PLACES |= dict.fromkeys(("pipeline.ask", "self.ask", "self.rows.ask"), 0)
 """Where the statement is among the arguments; the row class follows it."""
 ELSEWHERE = ("archiver.db.", "archiver.search_server.", "archiver.extract.", "archiver.parsing.")
 """Where these words mean something else, or the functions themselves are."""
@@ -78,8 +80,7 @@ def uses() -> Iterator[Use | PutTogether]:
 def _use(module: str, function: str, names: dict[str, Any], node: ast.AST) -> Iterator[Use | PutTogether]:
     if not isinstance(node, ast.Call):
         return
-    called = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
-    place = PLACES.get(called)
+    place = PLACES.get(ast.unparse(node.func))
     if place is None or len(node.args) < place + 2:
         return
     code = [compile(ast.Expression(one), module, "eval") for one in node.args[place : place + 2]]
