@@ -25,21 +25,11 @@ from archiver.store.archive import Archive
 from archiver.store.backend import Written
 from archiver.store.journal import BEFORE_STAMPS, Origin, Stamp
 from archiver.sync import ledger, outbox
+from archiver.sync.ingest import plan as planning
 from archiver.sync.ingest import statements
 from archiver.sync.ingest.batch_pipeline import BatchPipeline
 from archiver.sync.ingest.known_keys import known_keys
 from archiver.sync.ingest.origin import load_origin as load_origin
-from archiver.sync.ingest.plan import (
-    BatchPlan,
-    DeletedContent,
-    Intake,
-    KnownContent,
-    KnownCopy,
-    StoredObject,
-    plan_batch,
-    read_batch,
-    version_keys,
-)
 from archiver.sync.ingest.provider_keys import fit_key
 from connectors.base import Batch
 
@@ -92,7 +82,7 @@ class Ingest:
         """
         started = time.monotonic()
         with ExitStack() as opened:
-            intake = read_batch(batch, opened)
+            intake = planning.read_batch(batch, opened)
             with self._engine.begin() as connection:
                 result = _Transaction(connection, self.archive, origin, batch, fence).run(intake)
                 if submitted_by:
@@ -107,7 +97,7 @@ class Ingest:
             return known_keys(connection, mailbox_id, provider_keys)
 
 
-def _record_submission(connection: Connection, principal: Principal, mailbox_id: UUID, intake: Intake) -> None:
+def _record_submission(connection: Connection, principal: Principal, mailbox_id: UUID, intake: planning.Intake) -> None:
     for item in intake.items:
         audit.record(connection, principal, "message.handed_in", "mailbox", mailbox_id, sha256=item.sha256.hex())
 
@@ -122,11 +112,11 @@ class _Transaction:
         self.stamp = BEFORE_STAMPS
         self.rows = BatchPipeline(connection, origin, self.run_id, self.at)
 
-    def run(self, intake: Intake) -> BatchResult:
+    def run(self, intake: planning.Intake) -> BatchResult:
         """Postgres works on the rows while we write the bytes; the commit comes after both."""
         with self.rows:
             known = self._look_up(intake)
-            plan = plan_batch(self.batch, intake, known)
+            plan = planning.plan_batch(self.batch, intake, known)
             self.rows.add_deleted_copies(plan.buried, known.deleted)
             stored = self.rows.find_objects({*plan.hashes, *intake.failed_hashes})
             messages = self.rows.add_messages(plan.prepared)
@@ -147,7 +137,7 @@ class _Transaction:
         ledger.record_batch(self.connection, self.origin.mailbox_id, self.batch)
         return result
 
-    def _look_up(self, intake: Intake) -> KnownContent:
+    def _look_up(self, intake: planning.Intake) -> planning.KnownContent:
         """Takes the locks: on the slice, on the mailbox, and on the messages that the archive already has."""
         keys = {item.key for item in intake.items} | {fit_key(change.provider_key) for change in self.batch.changes}
         asked = {"hashes": sql.hashes({item.sha256 for item in intake.items}), "keys": sql.rows(sorted(keys))}
@@ -164,16 +154,16 @@ class _Transaction:
             raise TakenOver(f"another worker has taken over mailbox {self.origin.address} (session {self.run_id})")
         if not self.rows.fetch(mailbox, int):
             raise UsageError(f"there is no mailbox {self.origin.mailbox_id}")
-        known = {copy.provider_key: copy for copy in self.rows.fetch(copies, KnownCopy)}
+        known = {copy.provider_key: copy for copy in self.rows.fetch(copies, planning.KnownCopy)}
         known_messages = set(self.rows.fetch(messages, bytes))
         (self.stamp,) = self.rows.fetch(stamp, Stamp)
-        versions = sorted(version_keys(intake.items, known))
+        versions = sorted(planning.version_keys(intake.items, known))
         if versions:
-            found = self.rows.ask(statements.FIND_COPIES, KnownCopy, keys=sql.rows(versions))
+            found = self.rows.ask(statements.FIND_COPIES, planning.KnownCopy, keys=sql.rows(versions))
             known |= {copy.provider_key: copy for copy in found}
-        return KnownContent(known, known_messages, dict(self.rows.fetch(deleted, DeletedContent)))
+        return planning.KnownContent(known, known_messages, dict(self.rows.fetch(deleted, planning.DeletedContent)))
 
-    def _append(self, intake: Intake, plan: BatchPlan, stored: set[StoredObject]) -> Written | None:
+    def _append(self, intake: planning.Intake, plan: planning.BatchPlan, stored: set[planning.StoredObject]) -> Written | None:
         """The journal is written before and after the messages: damage that destroys both copies destroys the messages too."""
         records = [record for one in plan.prepared for record in one.records(stored)] + intake.failed_records(stored)
         journal = plan.journal(self.at, self.origin, self.run_id, self.stamp)
@@ -183,7 +173,9 @@ class _Transaction:
         self.rows.add_objects(written)
         return written
 
-    def _announce(self, plan: BatchPlan, known: KnownContent, messages: sql.Sent, copies: sql.Sent, changes: sql.Sent) -> int:
+    def _announce(
+        self, plan: planning.BatchPlan, known: planning.KnownContent, messages: sql.Sent, copies: sql.Sent, changes: sql.Sent
+    ) -> int:
         """Announces to the index what is new or has changed. Returns the number of changed copies."""
         if not known.messages and not plan.changes and self.rows.count(messages) == len(plan.prepared):
             # The usual batch: all its messages are new, so that none is to be held, and no version is to be raised.
@@ -198,7 +190,7 @@ class _Transaction:
             outbox.announce(self.rows, IndexEmailBatch(), source_id=self.origin.source_id, session_id=self.run_id)
         return len(changed)
 
-    def _result(self, intake: Intake, plan: BatchPlan, changed: int) -> BatchResult:
+    def _result(self, intake: planning.Intake, plan: planning.BatchPlan, changed: int) -> BatchResult:
         return BatchResult(
             archived=len(plan.copies),
             duplicates=len(intake.items) - len(plan.copies) - len(plan.left_out),
