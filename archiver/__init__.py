@@ -27,7 +27,6 @@ Sync
     gap            what remains in the ledger: listed, but neither archived nor explained
     outbox         rows that announce jobs, written in the transaction of the data they announce
     workflow       a job of several steps, which are rows: it continues after a crash, and rolls back what it did if it fails
-    doorbell       the outbox row that wakes a worker for a run of a workflow; a running step belongs to one
     dead letter    what failed permanently, with everything that is needed to retry it
 
 Store

@@ -21,6 +21,7 @@ from archiver.evidence.anchors import Anchors
 from archiver.indexing.pipeline import index_work
 from archiver.logs import get_logger, set_up_logs
 from archiver.maintenance.catch_up import catch_up
+from archiver.maintenance.snapshot import ensure_signing_key
 from archiver.queue.jobs import AdvanceWorkflow, EvaluateAlerts, QueueName, ReconcileIndex, ScheduleContinuousSync
 from archiver.secrets import credentials_keyring
 from archiver.store.open import open_archive
@@ -118,6 +119,7 @@ def _run(settings: Settings, queue: QueueName, alive_file: Path | None) -> int:
     relay = Relay(engine, database_url, redis_url, concurrency, settings.queue_max_depth, schedules, settlers, counters)
     anchoring: threading.Thread | None = None
     if queue is QueueName.INGESTION:
+        ensure_signing_key(engine, archive, work.keyring)
         PushWatcher(work, database_url).start()
         syslog = settings.audit_syslog.get_secret_value() if settings.audit_syslog else None
         anchoring = Anchoring(Anchors(engine, archive, settings.archiver_data, syslog), stopping).start()

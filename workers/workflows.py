@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from archiver.exports.workflow import EXPORT
 from archiver.workflows.definition import Registry, registry
 
-WORKFLOWS: Registry = registry()
+WORKFLOWS: Registry = registry(EXPORT)

@@ -30,6 +30,8 @@ COMMANDS = {
     "search": "archiver.cli.search:search",
     "show": "archiver.cli.mail:show",
     "export": "archiver.cli.mail:export",
+    "verify-export": "archiver.cli.exports:verify_export",
+    "signing-key": "archiver.cli.exports:signing_key",
     "delete": "archiver.cli.mail:delete",
     "hold": "archiver.cli.hold:app",
     "dead-letters": "archiver.cli.dead_letters:app",

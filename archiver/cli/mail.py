@@ -11,6 +11,7 @@ from uuid import UUID
 import typer
 
 from archiver.cli.archive import OpenArchive, archive_for
+from archiver.cli.exports import parse_size, write_package
 from archiver.cli.output import Json, console, print_json
 from archiver.cli.zone import local_zone
 from archiver.errors import UsageError
@@ -52,18 +53,27 @@ def show(
 
 
 def export(
-    output: Annotated[Path, typer.Option("-o", "--output", help="The file to write, or the folder of a Maildir.")],
     query: Annotated[
         str | None, typer.Argument(metavar="[QUERY]", help="Export what this query finds; words must match exactly.")
     ] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="The file to write, or the folder of a Maildir.")
+    ] = None,
+    package: Annotated[
+        Path | None, typer.Option(help="Write a package with a signed manifest to this folder, instead of a plain file.")
+    ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Export all messages.")] = False,
     mailbox: Annotated[str | None, typer.Option(help="Export one mailbox, by address or id.")] = None,
-    kind: Annotated[str, typer.Option("--format", help="zip (one .eml file per message), mbox or maildir.")] = "",
+    folder: Annotated[str | None, typer.Option(help="With --package: one folder of the mailbox.")] = None,
+    kind: Annotated[str, typer.Option("--format", help="zip, mbox or maildir; of a package: eml, mbox, maildir or csv.")] = "",
+    layout: Annotated[str, typer.Option(help="Of a package with .eml files: folders or dates.")] = "folders",
+    volume_size: Annotated[str, typer.Option(help="Of a package: the size of its zip files, such as 650M.")] = "2G",
     json: Json = False,
 ) -> None:
     """Write the original messages to a zip file, an mbox file or a Maildir, with a manifest of their SHA-256 hashes.
 
-    `archiver import` reads each of them back byte for byte. Exits with 3 if some messages could not be read; the manifest
+    With --package: zip files with a signed manifest, which `archiver verify-export` checks. `archiver import` reads each of
+    them back byte for byte. Exits with 3 if some messages could not be read; the manifest
     names them.
     """
     from archiver.access.principal import LOCAL_OPERATOR
@@ -74,6 +84,18 @@ def export(
 
     if everything + (mailbox is not None) + bool(query and query.strip()) != 1:
         raise UsageError("name what to export: a QUERY, --all, or --mailbox ADDRESS")
+    if package is not None:
+        from archiver.exports.selection import PackageOptions, Selection
+
+        def select(at: OpenArchive) -> Selection:
+            box = find_mailbox(at.engine, mailbox) if mailbox else None
+            zone = getattr(local_zone(), "key", "UTC")
+            return Selection(query, box, folder, everything=everything, zone=zone)
+
+        options = PackageOptions("eml" if kind in ("", "zip") else kind, layout, parse_size(volume_size))
+        write_package(package, select, options, json=json)
+    if output is None or folder is not None:
+        raise UsageError("name where to write: -o FILE, or --package FOLDER (--folder needs --package)")
     kind = kind or ("mbox" if output.suffix == ".mbox" else "zip")
     if kind not in FORMATS:
         raise UsageError(f"--format={kind}: expected one of {', '.join(FORMATS)}")

@@ -13,7 +13,6 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from archiver import __version__
 from archiver.config import Settings
 from archiver.http import problems
-from archiver.http.api.exports import start_exports
 from archiver.http.api.router import router
 from archiver.http.assets import FOLDER, KeptFiles, static_path
 from archiver.http.context import ApiContext
@@ -31,8 +30,6 @@ from archiver.maintenance.health import Health, check_parts
 from archiver.maintenance.status import index_figures
 
 _HEALTH_CACHE_SECONDS = 2.0
-_EXPORT_GRACE_SECONDS = 2.0
-"""An export that takes longer is restarted by the next process."""
 log = get_logger("web")
 
 
@@ -60,11 +57,8 @@ def create_app(settings: Settings) -> FastAPI:
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         log.info("web_started", version=__version__)
-        exporting = start_exports(context)
         yield
         context.stopping.set()
-        context.export_requested.set()
-        exporting.join(_EXPORT_GRACE_SECONDS)
         context.close()
         log.info("web_stopped")
 

@@ -39,7 +39,6 @@ class ApiContext:
         """Set when the process shuts down: ends streams that would never end by themselves."""
         self.count_cache: Remembered[Any] = Remembered()
         """Counts that are expensive in large archives, by subject."""
-        self.export_requested = threading.Event()
         self._opening = threading.Lock()
         self._archive: Archive | None = None
         self._opener: Opener | None = None
@@ -114,7 +113,6 @@ class ApiContext:
 
     def close(self) -> None:
         self.stopping.set()
-        self.export_requested.set()
         if self._archive is not None:
             self._archive.close()
         if "drawings" in self.__dict__:

@@ -18,6 +18,7 @@ from archiver.access.principal import LOCAL_OPERATOR
 from archiver.config import Settings
 from archiver.db.sql import query, run
 from archiver.errors import UsageError
+from archiver.evidence import signing
 from archiver.maintenance.rows import SealedValue
 from archiver.maintenance.snapshot import save_config
 from archiver.secrets import CREDENTIALS_KEY_FILE, Keyring, SecretFolder, credentials_keyring
@@ -39,6 +40,7 @@ SEALED = (
     Sealed("ingestion_sources", "credentials", lambda source_id: source_id.bytes),
     Sealed("users", "totp_secret", totp.purpose),
     Sealed("alert_channels", "address", lambda channel_id: channel_id.bytes),
+    Sealed("signing_keys", "private_key", signing.purpose),
 )
 
 

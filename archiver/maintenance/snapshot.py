@@ -1,7 +1,7 @@
 """Snapshots of the configuration in the packs (sources, mailboxes, users, grants, holds), so that a rebuild restores it.
 
 Code that changes one of these tables calls `save_config` afterwards. The credentials of sources are never included; second
-factors are, sealed with ENCRYPTION_KEY as in the database.
+factors and signing keys are, sealed with ENCRYPTION_KEY as in the database.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from typing import Any
 from sqlalchemy import Connection, Engine, text
 
 from archiver.db import sql
+from archiver.evidence.signing import create_key
 from archiver.maintenance.origins import WITHOUT_CREDENTIALS
+from archiver.secrets import Keyring
 from archiver.store.archive import Archive
 from archiver.store.journal import Config
 from archiver.sync.ingest import statements
@@ -23,6 +25,7 @@ _COLUMNS = {  # in the order in which they can be inserted
     "totp_secret, totp_confirmed_at, totp_last_step, recovery_code_hashes",
     "ingestion_sources": "id, kind, name, settings, created_at, removed_at",
     "mailboxes": "id, source_id, address, display_name, provider_id, created_at, gone_at, former_address, replaces_id",
+    "signing_keys": "id, public_key, private_key, created_at",
     "grants": "id, user_id, mailbox_id, address_pattern, source_id, may_ingest, created_at",
     "holds": "id, name, reason, mailbox_ids, addresses, query, zone, created_by, created_by_id, created_at, "
     "release_requested_at, release_requested_by, release_requested_by_id, release_reason, released_at, released_by",
@@ -45,6 +48,14 @@ def save_config(engine: Engine, archive: Archive) -> None:
         written = archive.append([Config(datetime.now(UTC), tables, stamp, archive_id(connection)).record()])
         sql.run(connection, statements.ADD_PACK, id=written.batch.pack_id, name=written.batch.pack_name)
         statements.record_pack(connection, written)
+
+
+def ensure_signing_key(engine: Engine, archive: Archive, keyring: Keyring) -> None:
+    """Creates the archive's signing key if it has none, and stores it in the packs, too."""
+    with engine.begin() as connection:
+        is_new = create_key(connection, keyring)
+    if is_new:
+        save_config(engine, archive)
 
 
 def _read(connection: Connection, table: str) -> list[dict[str, object]]:

@@ -82,7 +82,8 @@ _PROGRESS = f"""
     SELECT r.id, r.workflow, r.owner_name, r.state, s.step, coalesce(s.done, 0) AS done, coalesce(s.total, 0) AS total, r.error,
         r.created_at, r.finished_at
     FROM workflow_runs r LEFT JOIN LATERAL (
-        SELECT x.step, sum(x.progress_done) AS done, sum(x.progress_total) AS total FROM workflow_steps x
+        SELECT x.step, CAST(sum(x.progress_done) AS bigint) AS done, CAST(sum(x.progress_total) AS bigint) AS total
+        FROM workflow_steps x
         WHERE x.run_id = r.id AND x.state NOT IN ('skipped', 'undone')
         GROUP BY x.group_number, x.step
         ORDER BY bool_or(x.state IN ('failed', 'undo_failed')) DESC, bool_or(x.state IN ('running', 'undoing')) DESC,

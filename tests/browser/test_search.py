@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import re
 import zipfile
+from pathlib import Path
 
 from playwright.sync_api import Locator, Page, expect
 
-from tests.browser.conftest import Site
+from archiver.exports.verifying import verify_export
+from tests.browser.conftest import ARTEFACTS, Site
 
 
 def total(page: Page) -> int:
@@ -138,17 +139,32 @@ def test_a_search_is_saved_and_forgotten(page: Page) -> None:
     expect(saved).to_have_count(0)
 
 
-def test_what_was_selected_is_exported_byte_for_byte(page: Page, site: Site) -> None:
+def test_from_a_search_to_a_verified_export(page: Page, site: Site, tmp_path: Path) -> None:
+    """Selected messages, and everything that the search finds: written by the workers, downloaded, and checked."""
     page.goto("/?q=subject:conversation")
     for number in range(3):
         page.locator(".hit input[type=checkbox]").nth(number).check()
     expect(page.locator("#selected")).to_contain_text("3 selected")
     ids = [page.locator(".hit > a").nth(number).get_attribute("data-id") for number in range(3)]
+    page.get_by_role("button", name="Export", exact=True).click()
+    expect(page).to_have_url(re.compile(r"/exports$"))
+    expect(page.get_by_text("3 messages, checked")).to_be_visible(timeout=120_000)
+    page.screenshot(path=ARTEFACTS / "exports.png", full_page=True)
     with page.expect_download() as waiting:
-        page.get_by_role("button", name="Export").click()
-    with zipfile.ZipFile(io.BytesIO(waiting.value.path().read_bytes())) as zipped:
+        page.get_by_role("link", name="export-001.zip").click()
+    volume = tmp_path / "export-001.zip"
+    waiting.value.save_as(volume)
+    assert verify_export([volume]).problems == []
+    with zipfile.ZipFile(volume) as zipped:
         found = {hashlib.sha256(zipped.read(name)).hexdigest() for name in zipped.namelist() if name.endswith(".eml")}
     assert found == {hashlib.sha256(site.client.get(f"/api/v1/messages/{one}/raw").content).hexdigest() for one in ids}
+    page.goto("/?q=subject:conversation")
+    found_by_search = total(page)
+    page.get_by_role("button", name="Export all results").click()
+    expect(page.get_by_text(f"{found_by_search} messages, checked")).to_be_visible(timeout=120_000)
+    for _ in range(2):
+        page.get_by_role("button", name="Remove").first.click()
+    expect(page.get_by_text("You have no exports.")).to_be_visible()
 
 
 def test_a_query_that_can_not_be_understood_is_shown_where_it_breaks(page: Page) -> None:

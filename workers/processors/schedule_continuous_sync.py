@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from archiver.exports import service as exports
 from archiver.logs import get_logger
 from archiver.queue.jobs import JobEnvelope, ScheduleContinuousSync, SyncCycleFinished
 from archiver.sources import upload_imports
@@ -22,6 +23,7 @@ def process(_: ScheduleContinuousSync, work: WorkerContext, __: JobEnvelope) -> 
             import_queue.start_orphaned(connection)
             workflows.maintain(connection)
     upload_imports.tidy(work.engine, work.settings)
+    exports.tidy(work.engine, work.settings)
     if started or stale:
         log.info("tick", started=len(started), stale=stale)
     return {"started": len(started), "stale": stale}

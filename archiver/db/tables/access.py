@@ -11,7 +11,7 @@ from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import Mapped, mapped_column
 
 from archiver.db.states import ExportState, UploadState, UserRole
-from archiver.db.tables.base import Base, Count, CreatedAt, Id, JsonObject, Texts, one_of
+from archiver.db.tables.base import Base, Count, CreatedAt, Id, JsonList, JsonObject, Texts, one_of
 
 
 class UserTable(Base):
@@ -136,7 +136,8 @@ class ExportTable(Base):
     __tablename__ = "exports"
 
     id: Mapped[Id]
-    user_id: Mapped[UUID] = mapped_column(ForeignKey("users.id", ondelete="CASCADE"), index=True)
+    user_id: Mapped[UUID | None] = mapped_column(ForeignKey("users.id", ondelete="CASCADE"), index=True)
+    """None for the local operator. The id is also that of the workflow's run."""
     selection: Mapped[JsonObject]
     format: Mapped[str]
     state: Mapped[str] = mapped_column(server_default=ExportState.QUEUED)
@@ -149,11 +150,43 @@ class ExportTable(Base):
     expires_at: Mapped[datetime | None]
     scope: Mapped[dict[str, Any] | None] = mapped_column(JSONB)
     """The mailboxes that its owner could read when it was written (`mailboxes`; null for all)."""
+    files: Mapped[JsonList]
+    """Its volumes, once it is done: name and bytes."""
 
     __table_args__ = (
         one_of("state", ExportState),
         Index("ix_exports_open", "id", postgresql_where=text("state IN ('queued', 'running')")),
     )
+
+
+class ExportMessageTable(Base):
+    """The frozen selection of an export that is being written. Without foreign keys to messages: one that is deleted meanwhile
+    is named in the manifest as missing."""
+
+    __tablename__ = "export_messages"
+
+    export_id: Mapped[UUID] = mapped_column(ForeignKey("exports.id", ondelete="CASCADE"), primary_key=True)
+    message_id: Mapped[UUID] = mapped_column(primary_key=True)
+    number: Mapped[int | None]
+    """Its place in the export, once all are there."""
+    size_bytes: Mapped[int]
+    mailbox_id: Mapped[UUID]
+    folder: Mapped[str]
+    sort_at: Mapped[datetime]
+
+    __table_args__ = (Index("ix_export_messages_number", "export_id", "number"),)
+
+
+class SigningKeyTable(Base):
+    """The archive's signing keys; the newest one signs (archiver.evidence.signing)."""
+
+    __tablename__ = "signing_keys"
+
+    id: Mapped[Id]
+    public_key: Mapped[bytes]
+    private_key: Mapped[bytes]
+    """Sealed (archiver.secrets) for its id."""
+    created_at: Mapped[CreatedAt]
 
 
 class AuditLogTable(Base):

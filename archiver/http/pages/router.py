@@ -9,6 +9,7 @@ from archiver.http.pages import (
     alerts,
     api_reference,
     dashboard,
+    exports,
     message,
     retention,
     search,
@@ -19,5 +20,18 @@ from archiver.http.pages import (
 )
 
 pages = APIRouter()
-for part in (search, message, sources, activity, alerts, dashboard, retention, settings, sign_in, styleguide, api_reference):
+for part in (
+    search,
+    message,
+    sources,
+    exports,
+    activity,
+    alerts,
+    dashboard,
+    retention,
+    settings,
+    sign_in,
+    styleguide,
+    api_reference,
+):
     pages.include_router(part.router)

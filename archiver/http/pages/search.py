@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import shlex
-import tempfile
 from datetime import datetime
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Query
-from fastapi.responses import FileResponse, JSONResponse, Response
-from starlette.background import BackgroundTask
+from fastapi.responses import JSONResponse, Response
 
 from archiver.access.principal import Right
 from archiver.access.scope import scope_of
-from archiver.errors import UsageError
-from archiver.http.pages.base import Form, Posted, View, Viewed, local_path, parse_id, redirect
+from archiver.http.pages.base import Form, Posted, View, Viewed, local_path, redirect
 from archiver.http.pages.histogram import histogram
 from archiver.reading import statistics
-from archiver.reading.export import export_as
 from archiver.search import saved as saved_searches
 from archiver.search import suggestions
 from archiver.search.query.errors import QueryError
@@ -138,25 +133,6 @@ def save_search(view: Posted, form: Form) -> Response:
 @router.get("/search-help")
 def help_page(view: Viewed) -> Response:
     return view.page("search_help.html", examples=_EXAMPLES)
-
-
-@router.post("/export")
-def export_selected(view: Posted, form: Form) -> Response:
-    """The selected messages, as a zip of .eml files with a manifest."""
-    view.principal.require(Right.EXPORT)
-    wanted = [parse_id(name.removeprefix("id.")) for name in form if name.startswith("id.")][:_PER_PAGE]
-    if not wanted:
-        raise UsageError(view.t("search.selection"))
-    folder = tempfile.TemporaryDirectory(prefix="archiver-export-")
-    path = Path(folder.name) / "mail.zip"
-    context = view.context
-    try:
-        export_as(view.principal, context.engine, context.archive, context.search, path, "zip", wanted=wanted)
-    except BaseException:
-        folder.cleanup()
-        raise
-    headers = {"Content-Security-Policy": "sandbox; default-src 'none'"}
-    return FileResponse(path, filename="mail.zip", headers=headers, background=BackgroundTask(folder.cleanup))
 
 
 def link(query: str, sort: str = "newest", page: int = 1, part: str = "", *, similar: bool = False) -> str:

@@ -18,10 +18,11 @@ from archiver.access.principal import LOCAL_OPERATOR, ROLE_RIGHTS, KeyScope, Pri
 from archiver.access.users import User
 from archiver.config import load_settings
 from archiver.db.states import UserRole
-from archiver.reading import export_jobs
-from archiver.store.open import open_archive
+from archiver.exports import service as exports
+from archiver.exports.selection import Selection
 from tests.integration.http.conftest import PASSWORD, Client, Company, Served
-from tests.support.waiting import DEADLINE_SECONDS, eventually
+from tests.support.export_runs import run_exports
+from tests.support.waiting import DEADLINE_SECONDS
 
 
 @pytest.fixture
@@ -169,13 +170,9 @@ def export_of(company: Company, user: User) -> str:
     with company.engine.begin() as connection:
         user = users.load(connection, user.id)
         who = Principal(user.email, user.role, ROLE_RIGHTS[user.role], user.id, user.may_read_all)
-        made = export_jobs.request(connection, company.settings, who, {"everything": True}, "zip")
-    archive = open_archive(company.settings, company.engine)
-    export_jobs.run_open(company.engine, archive, company.settings)
-    archive.close()
-    state = "SELECT state FROM exports WHERE id = :i"
-    eventually(lambda: company.value(state, i=made.id) not in ("queued", "running"), what="the export")
-    return str(made.id)
+        export_id = exports.request(connection, company.settings, who, Selection(everything=True))
+    run_exports(company.settings, company.engine)
+    return str(export_id)
 
 
 def test_an_export_is_given_to_whoever_may_still_read_all_of_it(company: Company, erin: User) -> None:

@@ -1,4 +1,4 @@
-"""Exports: within a quota, never onto a full disk, and gone after their time. (No web process runs here: it would run them.)"""
+"""Exports: within a quota, never onto a full disk, and gone after their time."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from sqlalchemy import Engine
 
 from archiver.access.principal import Principal
 from archiver.config import Settings, load_settings
-from archiver.reading import export_jobs
+from archiver.exports import service as exports
+from archiver.exports.selection import PackageOptions, Selection
 from archiver.reading.export import export
 from archiver.store.capacity import NoRoom, disk_check
 from tests.integration.sync.import_world import ImportWorld
+from tests.support.export_runs import run_exports
 
 
 @pytest.fixture
@@ -37,28 +39,28 @@ def settings(world: ImportWorld, **more: str) -> Settings:
 
 def request(world: ImportWorld, who: Principal, given: Settings, kind: str) -> str:
     with world.engine.begin() as connection:
-        made = export_jobs.request(connection, given, who, {"everything": True}, kind)
-    export_jobs.run_open(world.engine, world.work.ingest.archive, given)
-    return str(world.one("SELECT state || coalesce(': ' || error, '') FROM exports WHERE id = :i", i=made.id))
+        made = exports.request(connection, given, who, Selection(everything=True), PackageOptions(kind))
+    run_exports(given, world.engine, world.work.ingest.archive)
+    return str(world.one("SELECT state || coalesce(': ' || error, '') FROM exports WHERE id = :i", i=made))
 
 
-@pytest.mark.parametrize("kind", ["zip", "mbox"])
+@pytest.mark.parametrize("kind", ["eml", "mbox"])
 def test_exports_have_a_quota_and_expire(world: ImportWorld, who: Principal, kind: str) -> None:
     size = world.one("SELECT sum(size_bytes) FROM messages")
     small, folder = settings(world, EXPORT_MAX_BYTES=str(size + 10)), world.settings.archiver_data / "exports"
     assert request(world, who, small, kind) == "done"
     there = sorted(folder.iterdir())
-    assert request(world, who, small, kind).startswith("failed: your exports would exceed EXPORT_MAX_BYTES")
+    assert request(world, who, small, kind).startswith("failed: freeze: your exports would exceed EXPORT_MAX_BYTES")
     assert sorted(folder.iterdir()) == there, "nothing of it is left"
     world.act("UPDATE exports SET bytes = bytes + 10 WHERE state = 'done'")
-    with pytest.raises(export_jobs.TooManyExports, match="remove some"):
+    with pytest.raises(exports.TooManyExports, match="remove some"):
         request(world, who, small, kind)
     world.act("UPDATE exports SET expires_at = now() - interval '1 second'")
-    export_jobs.run_open(world.engine, world.work.ingest.archive, small)
+    exports.tidy(world.engine, small)
     assert list(folder.iterdir()) == [], "they expire"
     assert request(world, who, small, kind) == "done"
     world.act("DELETE FROM users")
-    export_jobs.run_open(world.engine, world.work.ingest.archive, small)
+    exports.tidy(world.engine, small)
     assert list(folder.iterdir()) == [], "and go with their owner"
 
 
@@ -66,14 +68,12 @@ def test_an_export_stops_before_the_disk_is_full(world: ImportWorld, who: Princi
     full = settings(world, DISK_MIN_FREE_BYTES="900T")
     with world.engine.begin() as connection:
         with pytest.raises(NoRoom):
-            export_jobs.request(connection, full, who, {"everything": True}, "zip")
-        made = export_jobs.request(connection, world.settings, who, {"everything": True}, "zip")
-    left = export_jobs.path_of(full, made).with_name(f".{made.id}.zip.12345")
-    left.parent.mkdir()
-    left.write_bytes(b"of a process that died")
-    export_jobs.run_open(world.engine, world.work.ingest.archive, full)
-    assert world.one("SELECT error FROM exports") == "the disk is nearly full, so nothing more is written: free some space"
-    assert list(left.parent.iterdir()) == []
+            exports.request(connection, full, who, Selection(everything=True))
+        exports.request(connection, world.settings, who, Selection(everything=True))
+    run_exports(full, world.engine, world.work.ingest.archive)
+    said = world.one("SELECT error FROM exports")
+    assert said == "freeze: the disk is nearly full, so nothing more is written: free some space"
+    assert not list((full.archiver_data / "exports").glob("*"))
 
 
 def test_the_command_guards_the_disk_of_the_archive_and_no_other(world: ImportWorld) -> None:

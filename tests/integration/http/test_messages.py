@@ -14,6 +14,7 @@ import pytest
 from archiver.access.principal import KeyScope
 from archiver.config import load_settings
 from tests.integration.http.conftest import Client, Company, Served, mail
+from tests.support.export_runs import run_exports
 from tests.support.waiting import DEADLINE_SECONDS, eventually
 
 
@@ -365,11 +366,6 @@ def test_a_body_that_never_ends_loses_its_place(company: Company, monkeypatch: p
 # --- exports
 
 
-def ended_export(client: Client, export: str) -> dict[str, Any] | None:
-    found: dict[str, Any] = client.get(f"/exports/{export}").json()
-    return None if found["state"] in ("queued", "running") else found
-
-
 def test_an_export_holds_what_one_may_see(company: Company) -> None:
     import io
     import zipfile
@@ -384,7 +380,8 @@ def test_an_export_holds_what_one_may_see(company: Company) -> None:
             made = client.post("/exports", json=selection)
             assert made.status_code == 202, made.text
             export = made.json()["id"]
-            state = eventually(lambda export=export: ended_export(client, export), what="the export")
+            run_exports(company.settings, company.engine)
+            state = client.get(f"/exports/{export}").json()
             assert (state["state"], state["messages"]) == ("done", len(expected)), state
             assert other.get(f"/exports/{export}/file").status_code == 404
             answer = client.get(f"/exports/{export}/file")
@@ -399,19 +396,17 @@ def test_an_export_holds_what_one_may_see(company: Company) -> None:
 
 def test_what_was_taken_from_somebody_is_not_exported(company: Company) -> None:
     from archiver.access.principal import Principal, rights_of
-    from archiver.reading import export_jobs
-    from archiver.store.open import open_archive
+    from archiver.exports import service as exports
+    from archiver.exports.selection import Selection
 
     frank = company.add_user("frank@example.org")
     company.act("UPDATE users SET may_read_all = true WHERE id = :i", i=frank.id)
     who = Principal(frank.email, frank.role, rights_of(frank.role), frank.id, True)
     with company.engine.begin() as connection:
-        company_export = export_jobs.request(connection, company.settings, who, {"everything": True}, "zip")
+        export_id = exports.request(connection, company.settings, who, Selection(everything=True))
         connection.exec_driver_sql(f"UPDATE users SET may_read_all = false WHERE id = '{frank.id}'")
-    archive = open_archive(company.settings, company.engine)
-    export_jobs.run_open(company.engine, archive, company.settings)
-    archive.close()
-    state = "SELECT state FROM exports WHERE id = :i"
-    eventually(lambda: company.value(state, i=company_export.id) not in ("queued", "running"), what="the export")
-    assert company.value("SELECT messages FROM exports WHERE id = :i", i=company_export.id) == 0
+    run_exports(company.settings, company.engine)
+    assert company.value("SELECT state FROM exports WHERE id = :i", i=export_id) == "done"
+    assert company.value("SELECT messages FROM exports WHERE id = :i", i=export_id) == 0
     company.act("DELETE FROM exports")
+    exports.tidy(company.engine, company.settings)

@@ -105,6 +105,7 @@ ROUTES: dict[tuple[str, str], str] = {
     ("POST", "/exports"): EXPORT,
     ("GET", "/exports/{export_id}"): EXPORT,
     ("GET", "/exports/{export_id}/file"): EXPORT,
+    ("GET", "/exports/{export_id}/files/{name}"): EXPORT,
     ("DELETE", "/exports/{export_id}"): EXPORT,
 }
 

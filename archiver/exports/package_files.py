@@ -1,0 +1,89 @@
+"""Where the files of an export are while it is written, and what they are called when it is finished."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+MANIFEST = "manifest.jsonl"
+SIGNATURE = "manifest.sig"
+PUBLIC_KEY = "archive-key.pem"
+
+
+@dataclass(frozen=True, slots=True)
+class PackageFolder:
+    """`parts` holds what is collected and goes when the export is published; the volumes stay."""
+
+    path: Path
+
+    @property
+    def parts(self) -> Path:
+        return self.path / "parts"
+
+    def mail(self, part: int) -> Path:
+        return self.parts / f"{part:06}.mail"
+
+    def details(self, part: int) -> Path:
+        return self.parts / f"{part:06}.jsonl"
+
+    def converted(self, part: int) -> Path:
+        return self.parts / f"{part:06}.pdf"
+
+    @property
+    def entries(self) -> Path:
+        return self.parts / "entries.jsonl"
+
+    @property
+    def manifest(self) -> Path:
+        return self.parts / MANIFEST
+
+    @property
+    def signature(self) -> Path:
+        return self.parts / SIGNATURE
+
+    @property
+    def public_key(self) -> Path:
+        return self.parts / PUBLIC_KEY
+
+    def packed(self, number: int) -> Path:
+        """A volume before the manifest is added to the last one."""
+        return self.parts / f"volume-{number:04}.zip"
+
+    def volume(self, number: int) -> Path:
+        return self.path / f"export-{number:03}.zip"
+
+    def volumes(self) -> list[Path]:
+        return sorted(self.path.glob("export-*.zip"))
+
+    def create(self) -> None:
+        self.parts.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def remove_parts(self) -> None:
+        shutil.rmtree(self.parts, ignore_errors=True)
+
+    def remove(self) -> None:
+        """Only what an export writes: the folder may be one that the user named."""
+        self.remove_parts()
+        for volume in self.volumes():
+            volume.unlink(missing_ok=True)
+        if self.path.is_dir() and not any(self.path.iterdir()):
+            self.path.rmdir()
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[IO[bytes]]:
+    """A file that appears under its name when it is complete and on disk, and not before."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with draft.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
