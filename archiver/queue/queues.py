@@ -112,7 +112,7 @@ class JobQueues:
         found = next((one for one in await bull.getJobSchedulers(0, -1) if one and one.get("key") == job.name), None)
         if found and all(str(found.get(name)) == str(value) for name, value in wanted.items()):
             return
-        template = {**options(type(job), None), "removeOnComplete": {"count": 10}}
+        template = options(type(job), None)  # BullMQ trims the finished jobs of the whole queue by what this one says
         await bull.upsertJobScheduler(job.name, wanted, job.name, JobEnvelope.of(job, job.name).encode(), template)
 
 
