@@ -199,6 +199,7 @@ class MailboxSlice:
 
     def defer(self, after_seconds: float) -> None:
         """Frees the worker's slot during a pause: a short one is spent in the queue, a long one in the outbox."""
+        self.resources.counters.add("archiver_provider_throttled", kind=self.origin.source_kind)
         if after_seconds > SHORT_PAUSE_SECONDS:
             return self.requeue(after_seconds)
         at = datetime.now(UTC) + timedelta(seconds=after_seconds)

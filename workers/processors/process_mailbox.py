@@ -47,7 +47,6 @@ def _run(mailbox: MailboxSlice, work: WorkerContext) -> None:
                 return mailbox.requeue()
             mailbox.finish(with_gap=True)
     except Throttled as pause:
-        work.counters.add("archiver_provider_throttled", kind=mailbox.origin.source_kind)
         mailbox.defer(after_seconds=min(pause.retry_after_seconds, _LONGEST_PAUSE_SECONDS))
     except StateLost as lost:
         mailbox.restart(lost.folder, str(lost))
