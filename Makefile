@@ -7,7 +7,7 @@ JOBS   ?= 2
 SPREAD := --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo test quick check chaos bench fuzz clean format
+.PHONY: help up demo test quick check chaos coverage bench fuzz clean format
 
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
@@ -42,6 +42,14 @@ quick: $(VENV)/.dev  ## unit and contract tests only: no servers, about a minute
 
 chaos: $(VENV)/.dev  ## run the long tests, which kill processes hundreds of times (an hour)
 	$(BIN)/pytest -m chaos $(ARGS)
+
+coverage: $(VENV)/.dev  ## run the tests and show which branches they reach; ARGS=tests/unit for a part
+	@$(BIN)/coverage --version > /dev/null 2>&1 || $(BIN)/pip install --quiet "coverage>=7.10"
+	@$(BIN)/coverage erase
+	-$(BIN)/coverage run -m pytest -n $(JOBS) $(SPREAD) -m "not chaos and not alone" $(ARGS)
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage html --quiet
+	$(BIN)/coverage report | tail -n 1
 
 bench: $(VENV)/.dev  ## run the benchmarks; BENCH=name runs one of benchmarks/*.py
 	@$(BIN)/python -m benchmarks $(BENCH)
