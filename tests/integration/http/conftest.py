@@ -118,7 +118,10 @@ class Company:
 
 
 class Client(httpx2.Client):
-    """With the prefix of the API."""
+    """With the prefix of the API, and with patience."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"timeout": DEADLINE_SECONDS, **options})
 
     def request(self, method: str, url: Any, **options: Any) -> httpx2.Response:
         if isinstance(url, str) and not url.startswith(("/api", "/healthz", "/metrics", "http")):

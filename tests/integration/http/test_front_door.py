@@ -124,6 +124,7 @@ def test_failed_tries_of_others_do_not_lock_out_a_known_device(company: Company,
             company.act("UPDATE sign_in_pauses SET blocked_until = now() WHERE key LIKE 'account:%'")
         while sign_in(stranger, fay.email, "wrong password") != 429:
             pass
+        company.act("UPDATE sign_in_pauses SET blocked_until = now() + interval '1 hour'")  # however long the rest takes
         assert sign_in(stranger, fay.email) == 429
         assert sign_in(device, fay.email) == 201, "it signed in before"
         assert sign_in(device, other.email) == 429, "but not to this account"

@@ -18,6 +18,7 @@ from archiver.access.login.oidc import local_path
 from archiver.config import load_settings
 from archiver.errors import ConfigError
 from tests.integration.http.conftest import Client, Company, Served
+from tests.support.waiting import DEADLINE_SECONDS
 
 CLAIMS = {"sub": "s1", "email": "grace@example.org", "email_verified": True, "name": "Grace", "groups": ["staff"]}
 
@@ -29,7 +30,9 @@ class World:
     company: Company
 
     def set(self, wrong: str = "", **claims: Any) -> None:
-        httpx2.post(f"{self.provider}/set", json={"claims": {**CLAIMS, **claims}, "wrong": wrong}).raise_for_status()
+        httpx2.post(
+            f"{self.provider}/set", json={"claims": {**CLAIMS, **claims}, "wrong": wrong}, timeout=DEADLINE_SECONDS
+        ).raise_for_status()
 
     def client(self) -> Client:
         return Client(base_url=self.url, verify=False)
@@ -38,7 +41,7 @@ class World:
         """To the provider and back, as a browser does; the last answer is ours."""
         there = client.get("/oidc/start", params={"return_to": return_to} if return_to else {})
         assert there.status_code == 302, there.text
-        back = httpx2.get(there.headers["Location"])
+        back = httpx2.get(there.headers["Location"], timeout=DEADLINE_SECONDS)
         return client.get(back.headers["Location"])
 
 
@@ -184,7 +187,7 @@ def test_a_sign_in_works_once_and_only_where_it_was_begun(world: World) -> None:
     """Replay of the address, a stolen address in another browser, a forged state, no cookie, a code of another sign-in."""
     with world.client() as client, world.client() as thief:
         location = client.get("/oidc/start").headers["Location"]
-        back = httpx2.get(location).headers["Location"]
+        back = httpx2.get(location, timeout=DEADLINE_SECONDS).headers["Location"]
         cookie = client.cookies["archiver-oidc"]
         assert thief.get(back).status_code == 401, "without the cookie"
         thief.get("/oidc/start")
@@ -202,8 +205,8 @@ def test_a_sign_in_works_once_and_only_where_it_was_begun(world: World) -> None:
 def test_a_code_needs_its_verifier(world: World) -> None:
     """PKCE: a code that somebody else got to sign in with is worth nothing to another sign-in."""
     with world.client() as client, world.client() as mallory:
-        mine = httpx2.get(client.get("/oidc/start").headers["Location"]).headers["Location"]
-        theirs = httpx2.get(mallory.get("/oidc/start").headers["Location"]).headers["Location"]
+        mine = httpx2.get(client.get("/oidc/start").headers["Location"], timeout=DEADLINE_SECONDS).headers["Location"]
+        theirs = httpx2.get(mallory.get("/oidc/start").headers["Location"], timeout=DEADLINE_SECONDS).headers["Location"]
         code, state = parse_qs(urlsplit(mine).query)["code"][0], parse_qs(urlsplit(theirs).query)["state"][0]
         assert mallory.get("/oidc/callback", params={"code": code, "state": state}).status_code == 401
 

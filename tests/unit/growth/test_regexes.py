@@ -5,6 +5,7 @@ times the size. Patterns are found in the source, with the way they are used.
 """
 
 import re
+from fnmatch import translate
 
 import pytest
 
@@ -18,6 +19,7 @@ PATTERNS = all_patterns()
 # Put together at run time: an example of each, as it looks when it is.
 MADE = {
     "archiver.mail.text.html_text._tags": Found("", re.compile(r"<(/?)(?:div|DIV)\b"), "search"),
+    "archiver.retention.matching._any_like": Found("", re.compile(translate("a*b*[[]c@*.example")), "match"),
     "archiver.search_server.query.matching._pieces": Found("", re.compile("arc|hive|res"), "search"),
     "archiver.search_server.index.text._apply": Found("", re.compile(re.escape("C++"), re.IGNORECASE), "search"),
     "connectors.selection._compiled": Found("", fits_pattern("[Gmail]/*a*b*?c*"), "fullmatch"),
