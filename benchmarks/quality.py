@@ -37,10 +37,11 @@ import kreuzberg
 
 from archiver.config import Settings
 from archiver.extract.extractor import Extractor
-from archiver.mail.header.headers import read_headers
+from archiver.mail.header.headers import Headers, read_headers
 from archiver.mail.message import read_message
 from archiver.mail.thread_groups import group_messages
 from archiver.mail.threads import Correspondents, normalise_subject, thread_keys
+from benchmarks.list_traffic import ListTraffic, true_groups
 from benchmarks.mail import DEFAULT_CORPUS, benchmark_set
 from benchmarks.report import figure
 
@@ -90,6 +91,7 @@ def main() -> None:
     _headers(raws)
     _attachments(options.corpus / "public" / "attachments")
     _conversations(raws)
+    _generated_list()
     if options.round_trips:
         _round_trips(raws[:: max(1, len(raws) // options.round_trips)])
 
@@ -266,12 +268,7 @@ def _list_mail(raws: Iterable[bytes]) -> list[ListMail]:
         headers = read_headers(raw)
         keys = thread_keys(headers)
         if keys.message_id and not keys.goes_by_subject:
-            parent = next(iter(headers.in_reply_to), None)
-            at = headers.date or _START
-            mail = ListMail(
-                UUID(int=number), keys.message_id, parent, list(headers.references), headers.subject, at, keys.correspondents
-            )
-            found.setdefault(keys.message_id, mail)
+            found.setdefault(keys.message_id, listed(number, headers))
     return list(found.values())
 
 
@@ -284,6 +281,21 @@ def _conversations(raws: Sequence[bytes]) -> None:
     hidden = {mail.id for mail in random.Random(1).sample(replies, len(replies) // _HIDDEN_SHARE)}
     stripped = [_without_ids(mail) if mail.id in hidden else mail for mail in mails]
     _score(f"{len(hidden)} replies without ids", _groups(stripped, people), truth, len(mails))
+
+
+def _generated_list() -> None:
+    """A list of which the truth is known, with many replies that name nothing under subjects that everybody uses."""
+    traffic = ListTraffic().mails()
+    mails = [listed(number, read_headers(mail.raw)) for number, mail in enumerate(traffic)]
+    truth = [[mails[place].id for place in places] for places in true_groups(traffic)]
+    found = _groups(mails, {mail.id: mail.correspondents for mail in mails})
+    _score("generated list", found, truth, len(mails))
+
+
+def listed(number: int, headers: Headers) -> ListMail:
+    keys, parent = thread_keys(headers), next(iter(headers.in_reply_to), None)
+    references, at = list(headers.references), headers.date or _START
+    return ListMail(UUID(int=number), keys.message_id, parent, references, headers.subject, at, keys.correspondents)
 
 
 def _without_ids(mail: ListMail) -> ListMail:
