@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
+
+import pypdfium2
 
 _FONT = "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>"
 _IMAGE = "<< /Type /XObject /Subtype /Image /Width 2 /Height 2 /ColorSpace /DeviceGray /BitsPerComponent 8 /Length 4 >>"
@@ -28,3 +31,18 @@ def pdf_with_scans(pages: Sequence[str | None]) -> bytes:
     table = "".join(f"{offset:010} 00000 n \n" for offset in offsets)
     end = f"xref\n0 {len(objects) + 1}\n0000000000 65535 f \n{table}trailer << /Size {len(objects) + 1} /Root 1 0 R >>\n"
     return out + f"{end}startxref\n{len(out)}\n%%EOF".encode()
+
+
+def scanned(lines: Sequence[str]) -> bytes:
+    """A page for each line, as a scanner makes it: one large picture, without text."""
+    drawn, made = pypdfium2.PdfDocument(pdf_with_scans(lines)), pypdfium2.PdfDocument.new()
+    for number in range(len(lines)):
+        picture = pypdfium2.PdfImage.new(made)
+        picture.set_bitmap(drawn[number].render(scale=5))
+        picture.set_matrix(pypdfium2.PdfMatrix().scale(300, 300))
+        page = made.new_page(300, 300)
+        page.insert_obj(picture)
+        page.gen_content()
+    out = io.BytesIO()
+    made.save(out)
+    return out.getvalue()
