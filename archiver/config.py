@@ -204,6 +204,7 @@ class Settings(BaseModel):
     oidc_groups_claim: str = "groups"
     oidc_roles: GroupRoles = ()
     alert_urls: Annotated[SecretStr, AfterValidator(_addresses)] | None = None
+    operator_hmac_key: Annotated[SecretStr, Field(min_length=32)] | None = None
     smtp_url: Annotated[SecretStr, _url("smtp", "smtps")] | None = None
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_files: bool = True

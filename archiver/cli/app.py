@@ -35,6 +35,7 @@ COMMANDS = {
     "delete": "archiver.cli.mail:delete",
     "hold": "archiver.cli.hold:app",
     "dead-letters": "archiver.cli.dead_letters:app",
+    "queue": "archiver.cli.queue:app",
     "alerts": "archiver.cli.alerts:app",
     "user": "archiver.cli.user:app",
     "audit": "archiver.cli.audit:app",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import Annotated, Any
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
@@ -11,9 +11,14 @@ from rich.text import Text
 
 from archiver.cli.archive import archive_for
 from archiver.cli.output import Json, console, messages, print_json
+from archiver.db.states import DeadLetterKind
 from archiver.quantity import quantity
 from archiver.sources import dead_letters
 from archiver.sources import rows as source_rows
+from archiver.sources.dead_letters import DeadLetterFilter
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -23,17 +28,26 @@ app = typer.Typer(
 Id = Annotated[str, typer.Argument(help="The id, or its beginning.")]
 
 
+Source = Annotated[str | None, typer.Option(help="Only dead letters of this source.")]
+Kind = Annotated[DeadLetterKind | None, typer.Option(help="Only messages, documents or jobs.")]
+Reason = Annotated[str | None, typer.Option(help="Only those whose reason contains this.")]
+Older = Annotated[float | None, typer.Option(min=0, help="Only those that last failed more than this many hours ago.")]
+
+
 @app.command("list")
 def list_(
-    source: Annotated[str | None, typer.Option(help="Only dead letters of this source.")] = None,
+    source: Source = None,
+    kind: Kind = None,
+    reason: Reason = None,
+    older_than: Older = None,
     discarded: Annotated[bool, typer.Option("--discarded", help="Only discarded dead letters.")] = False,
     limit: Annotated[int, typer.Option(min=1, max=100_000, help="Show at most this many.")] = 100,
     json: Json = False,
 ) -> None:
     """List dead letters, newest first."""
     with archive_for("dead-letters") as archive, archive.engine.connect() as connection:
-        source_id = source_rows.find(connection, source).id if source else None
-        found = dead_letters.listed(connection, source_id, discarded=discarded, limit=limit)
+        wanted = replace(_filter(connection, source, kind, reason, older_than), discarded=discarded)
+        found = dead_letters.listed(connection, wanted, limit=limit)
     if json:
         return print_json({"dead_letters": [_shape(letter) for letter in found]})
     if not found:
@@ -47,6 +61,32 @@ def list_(
         when = f"{letter.next_try_at:%m-%d %H:%M}" if letter.next_try_at and not discarded else ""
         table.add_row(str(letter.id), letter.kind, where, Text(what), str(letter.attempts), when, Text(letter.reason))
     return console.print(table)
+
+
+def _filter(
+    connection: Connection, source: str | None, kind: DeadLetterKind | None, reason: str | None, older_than: float | None
+) -> DeadLetterFilter:
+    source_id = source_rows.find(connection, source).id if source else None
+    return DeadLetterFilter(source_id, kind, reason_contains=reason, older_than_hours=older_than)
+
+
+@app.command("replay")
+def replay(
+    source: Source = None, kind: Kind = None, reason: Reason = None, older_than: Older = None, json: Json = False
+) -> None:
+    """Retry all that match, at most 10,000 at once, such as what failed for a reason that is fixed now.
+
+    Exits with 3 if some could not be retried; each cause is named.
+    """
+    with archive_for("dead-letters") as archive, archive.engine.begin() as connection:
+        done = dead_letters.retry_all(connection, _filter(connection, source, kind, reason, older_than))
+    if json:
+        print_json({"retried": done.retried, "refused": dict(done.refused)})
+    else:
+        messages.print(f"{quantity(done.retried, 'dead letter')} will be retried.")
+        for cause, count in done.refused:
+            messages.print(f"{count:,} not retried: {cause}", markup=False)
+    raise typer.Exit(3 if done.refused else 0)
 
 
 @app.command("show")

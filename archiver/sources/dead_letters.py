@@ -13,7 +13,8 @@ from archiver.access import audit
 from archiver.access.principal import LOCAL_OPERATOR, Principal
 from archiver.access.scope import EVERYTHING, MailScope
 from archiver.db.sql import query, query_one
-from archiver.errors import NotFound
+from archiver.db.states import SourceStatus
+from archiver.errors import Conflict, NotFound, UsageError
 from archiver.queue.jobs import IndexEmailBatch, JobEnvelope, QueueName
 from archiver.sync import import_queue, outbox
 
@@ -22,6 +23,18 @@ _COLUMNS = """
            d.attempts, d.created_at, d.last_failed_at, d.next_try_at, d.discarded_at, d.raw_sha256 IS NOT NULL AS has_bytes,
            d.source_id, d.payload, d.mailbox_id
     FROM dead_letters d LEFT JOIN ingestion_sources s ON s.id = d.source_id LEFT JOIN mailboxes m ON m.id = d.mailbox_id"""
+
+
+_MATCHES = """
+    WHERE (d.discarded_at IS NOT NULL) = :discarded
+      AND (CAST(:source AS uuid) IS NULL OR d.source_id = :source)
+      AND (CAST(:kind AS text) IS NULL OR d.kind = :kind)
+      AND (CAST(:reason AS text) IS NULL OR d.reason = :reason)
+      AND (CAST(:contains AS text) IS NULL OR strpos(lower(d.reason), lower(:contains)) > 0)
+      AND (CAST(:older AS float8) IS NULL OR d.last_failed_at < now() - :older * interval '1 hour')"""
+
+_SOURCE = "SELECT name, status, removed_at FROM ingestion_sources WHERE id = :id"
+_MAX_AT_ONCE = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,24 +59,57 @@ class DeadLetter:
     mailbox_id: UUID | None
 
 
+@dataclass(frozen=True, slots=True)
+class DeadLetterFilter:
+    source_id: UUID | None = None
+    kind: str | None = None
+    reason: str | None = None
+    """The whole reason."""
+    reason_contains: str | None = None
+    older_than_hours: float | None = None
+    discarded: bool = False
+
+    @property
+    def values(self) -> dict[str, Any]:
+        return {
+            "source": self.source_id,
+            "kind": self.kind,
+            "reason": self.reason,
+            "contains": self.reason_contains,
+            "older": self.older_than_hours,
+            "discarded": self.discarded,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class RetriedSource:
+    name: str
+    status: str
+    removed_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class RetriedLetters:
+    retried: int
+    refused: tuple[tuple[str, int], ...]
+    """Why the others could not be retried, and how many of them."""
+
+
 def listed(
     connection: Connection,
-    source_id: UUID | None = None,
+    wanted: DeadLetterFilter | None = None,
     *,
-    discarded: bool = False,
     limit: int = 100,
     before: tuple[datetime, UUID] | None = None,
     scope: MailScope = EVERYTHING,
 ) -> list[DeadLetter]:
     """Newest first; `before` continues after an entry, by its last failure and id. `scope`: what the caller may read."""
     statement = (
-        _COLUMNS
-        + " WHERE (CAST(:source AS uuid) IS NULL OR d.source_id = :source) AND (d.discarded_at IS NOT NULL) = :discarded"
-        " AND (CAST(:at AS timestamptz) IS NULL OR (d.last_failed_at, d.id) < (:at, CAST(:id AS uuid)))"
+        _COLUMNS + _MATCHES + " AND (CAST(:at AS timestamptz) IS NULL OR (d.last_failed_at, d.id) < (:at, CAST(:id AS uuid)))"
         " ORDER BY d.last_failed_at DESC, d.id DESC LIMIT :limit"
     )
     at, letter_id = before or (None, None)
-    values = {"source": source_id, "discarded": discarded, "limit": limit, "at": at, "id": letter_id}
+    values = {**(wanted or DeadLetterFilter()).values, "limit": limit, "at": at, "id": letter_id}
     return [_shown(letter, scope) for letter in query(connection, statement, DeadLetter, **values)]
 
 
@@ -86,13 +132,18 @@ def find(connection: Connection, letter_id: str, scope: MailScope = EVERYTHING) 
 
 
 def retry(connection: Connection, letter: DeadLetter, principal: Principal = LOCAL_OPERATOR) -> None:
-    """Makes it due at once: a message is fetched in the next cycle of its source, a document is rebuilt, a job is announced."""
+    """Makes it due at once: a message is fetched in the next cycle of its source, a document is rebuilt, a job is announced.
+
+    Raises Conflict if nothing would fetch it.
+    """
+    is_import = letter.source_id is not None and _is_import(connection, letter.source_id)
+    if letter.kind == "message" and letter.source_id is not None and not is_import:
+        _check_source(connection, letter.source_id)
     connection.execute(
         text("UPDATE dead_letters SET next_try_at = now(), discarded_at = NULL WHERE id = :id"), {"id": letter.id}
     )
-    if letter.source_id is not None and letter.kind in ("message", "job") and _is_import(connection, letter.source_id):
-        import_queue.repeat(connection, letter.source_id, principal.name, principal.user_id)
-        connection.execute(text("DELETE FROM dead_letters WHERE id = :id AND kind = 'job'"), {"id": letter.id})
+    if letter.source_id is not None and letter.kind in ("message", "job") and is_import:
+        _repeat_import(connection, letter, principal)
     elif letter.kind == "message":
         connection.execute(
             text("UPDATE ingestion_sources SET next_due_at = now() WHERE id = :id AND status IN ('active', 'error')"),
@@ -108,6 +159,50 @@ def retry(connection: Connection, letter: DeadLetter, principal: Principal = LOC
         outbox.announce(connection, IndexEmailBatch())
     outbox.wake(connection, QueueName.INGESTION)
     audit.record(connection, principal, "dead_letter.retried", "dead_letter", letter.id)
+
+
+def _repeat_import(connection: Connection, letter: DeadLetter, principal: Principal) -> None:
+    assert letter.source_id is not None
+    try:
+        import_queue.repeat(connection, letter.source_id, principal.name, principal.user_id)
+    except UsageError as error:
+        raise Conflict(f"{letter.source}: {error}") from None
+    connection.execute(text("DELETE FROM dead_letters WHERE id = :id AND kind = 'job'"), {"id": letter.id})
+
+
+def _check_source(connection: Connection, source_id: UUID) -> None:
+    """A message is fetched by a cycle: there has to be one."""
+    row = query_one(connection, _SOURCE, RetriedSource, id=source_id)
+    if row.removed_at is not None:
+        raise Conflict(f"the source {row.name!r} was removed: its messages can't be fetched any more; discard this entry")
+    if row.status == SourceStatus.PAUSED:
+        raise Conflict(f"the source {row.name!r} is paused: resume it, then retry")
+    if row.status == SourceStatus.IMPORTED:
+        raise Conflict(f"the source {row.name!r} was imported once and is not synced: import its files again")
+
+
+def retry_all(
+    connection: Connection, wanted: DeadLetterFilter, principal: Principal = LOCAL_OPERATOR, scope: MailScope = EVERYTHING
+) -> RetriedLetters:
+    """All that match, at most 10,000 at once. What can't be retried is counted by its cause and stays."""
+    refused: dict[str, int] = {}
+    retried = 0
+    for letter in listed(connection, wanted, limit=_MAX_AT_ONCE, scope=scope):
+        try:
+            with connection.begin_nested():
+                retry(connection, letter, principal)
+            retried += 1
+        except Conflict as error:
+            refused[str(error)] = refused.get(str(error), 0) + 1
+    return RetriedLetters(retried, tuple(sorted(refused.items(), key=lambda item: -item[1])))
+
+
+def discard_all(connection: Connection, wanted: DeadLetterFilter, principal: Principal = LOCAL_OPERATOR) -> int:
+    """All that match, at most 10,000 at once."""
+    found = listed(connection, replace(wanted, discarded=False), limit=_MAX_AT_ONCE)
+    for letter in found:
+        discard(connection, letter, principal)
+    return len(found)
 
 
 def _is_import(connection: Connection, source_id: UUID) -> bool:

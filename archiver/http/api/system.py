@@ -18,6 +18,7 @@ from pydantic import BaseModel
 
 from archiver.access.principal import Right
 from archiver.access.scope import scope_of
+from archiver.db.states import DeadLetterKind
 from archiver.errors import NotReady, UsageError
 from archiver.http.api.page import INVALID_CURSOR, Cursor, Limit, Page, decode_cursor, encode_cursor
 from archiver.http.auth import Administrator, Context, Viewer, is_still_allowed
@@ -26,7 +27,7 @@ from archiver.http.public_text import without_paths_in
 from archiver.maintenance import status
 from archiver.maintenance.status import IndexState, Overview
 from archiver.sources import dead_letters, runs
-from archiver.sources.dead_letters import DeadLetter
+from archiver.sources.dead_letters import DeadLetter, DeadLetterFilter
 from archiver.sources.runs import MailboxProgress, RunProgress
 
 router = APIRouter(tags=["system"])
@@ -125,6 +126,9 @@ def list_dead_letters(
     principal: Viewer,
     context: Context,
     source_id: UUID | None = None,
+    kind: DeadLetterKind | None = None,
+    reason_contains: Annotated[str | None, Query(max_length=200)] = None,
+    older_than_hours: Annotated[float | None, Query(ge=0, le=1e6)] = None,
     discarded: bool = False,
     limit: Limit = 100,
     cursor: Cursor = None,
@@ -133,7 +137,8 @@ def list_dead_letters(
     before = _parse_cursor(*decode_cursor(cursor, 2)) if cursor else None
     with context.reading() as connection:
         scope = scope_of(connection, principal)
-        found = dead_letters.listed(connection, source_id, discarded=discarded, limit=limit, before=before, scope=scope)
+        wanted = DeadLetterFilter(source_id, kind, None, reason_contains, older_than_hours, discarded)
+        found = dead_letters.listed(connection, wanted, limit=limit, before=before, scope=scope)
     more = encode_cursor(found[-1].last_failed_at.isoformat(), found[-1].id) if len(found) == limit else None
     return Page(items=[_public(one) for one in found], next=more)
 

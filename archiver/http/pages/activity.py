@@ -15,6 +15,7 @@ from archiver.http.pages.base import Form, Posted, View, Viewed, parse_id, redir
 from archiver.maintenance import status
 from archiver.maintenance.health import check_parts
 from archiver.sources import dead_letters, runs
+from archiver.sources.dead_letters import DeadLetterFilter
 from archiver.workflows import service as workflows
 
 router = APIRouter(include_in_schema=False)
@@ -38,7 +39,7 @@ def activity_page(view: CanView, discarded: bool = False) -> Response:
         scope = scope_of(connection, view.principal)
         pause = find_pause(connection)
         recent = workflows.recent(connection)
-        letters = dead_letters.listed(connection, None, discarded=discarded, limit=_LETTERS, scope=scope)
+        letters = dead_letters.listed(connection, DeadLetterFilter(discarded=discarded), limit=_LETTERS, scope=scope)
     url = context.settings.redis_url
     values: dict[str, Any] = {
         "parts": check_parts(context.settings),
