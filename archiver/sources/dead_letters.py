@@ -12,7 +12,7 @@ from sqlalchemy import Connection, text
 from archiver.access import audit
 from archiver.access.principal import LOCAL_OPERATOR, Principal
 from archiver.access.scope import EVERYTHING, MailScope
-from archiver.db.sql import query, query_one
+from archiver.db.sql import query, query_one, query_optional
 from archiver.db.states import SourceStatus
 from archiver.errors import Conflict, NotFound, UsageError
 from archiver.queue.jobs import IndexEmailBatch, JobEnvelope, QueueName
@@ -34,6 +34,11 @@ _MATCHES = """
       AND (CAST(:older AS float8) IS NULL OR d.last_failed_at < now() - :older * interval '1 hour')"""
 
 _SOURCE = "SELECT name, status, removed_at FROM ingestion_sources WHERE id = :id"
+_COUNT = "SELECT count(*) FROM dead_letters d" + _MATCHES  # noqa: S608
+_REASONS = f"""
+    SELECT d.kind, d.reason, count(*) AS count, max(d.last_failed_at) AS last_failed_at FROM dead_letters d {_MATCHES}
+    GROUP BY 1, 2 ORDER BY 3 DESC, 4 DESC LIMIT :limit"""  # noqa: S608
+_BYTES = "SELECT raw_sha256 FROM dead_letters WHERE id = :id AND raw_sha256 IS NOT NULL"
 _MAX_AT_ONCE = 10_000
 
 
@@ -82,6 +87,16 @@ class DeadLetterFilter:
 
 
 @dataclass(frozen=True, slots=True)
+class FailureReason:
+    """How many failed for the same reason: after a fix, all of them can be retried together."""
+
+    kind: str
+    reason: str
+    count: int
+    last_failed_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class RetriedSource:
     name: str
     status: str
@@ -111,6 +126,26 @@ def listed(
     at, letter_id = before or (None, None)
     values = {**(wanted or DeadLetterFilter()).values, "limit": limit, "at": at, "id": letter_id}
     return [_shown(letter, scope) for letter in query(connection, statement, DeadLetter, **values)]
+
+
+def count(connection: Connection, wanted: DeadLetterFilter) -> int:
+    return query_one(connection, _COUNT, int, **wanted.values)
+
+
+def reasons(
+    connection: Connection, wanted: DeadLetterFilter, limit: int = 20, scope: MailScope = EVERYTHING
+) -> list[FailureReason]:
+    """The most frequent first. A reason may name a folder: without access to all mail, those of messages are left out."""
+    found = query(connection, _REASONS, FailureReason, **wanted.values, limit=limit)
+    return [one for one in found if scope.mailboxes is None or one.kind != "message"]
+
+
+def find_bytes(connection: Connection, letter: DeadLetter, scope: MailScope) -> bytes:
+    """The SHA-256 of the message that was fetched, if the caller may read its mailbox."""
+    digest = query_optional(connection, _BYTES, bytes, id=letter.id)
+    if digest is None or letter.mailbox_id is None or not scope.sees(letter.mailbox_id):
+        raise NotFound(f"the bytes of dead letter {letter.id} are not stored: it failed before they were fetched")
+    return bytes(digest)
 
 
 def _shown(letter: DeadLetter, scope: MailScope) -> DeadLetter:
