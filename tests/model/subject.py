@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta, tzinfo
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 from uuid import UUID
 
 import psycopg
 from sqlalchemy import Engine, text
 
+from archiver.db import row_types
 from archiver.db.engine import make_engine
 from archiver.db.tables import uuid7
 from archiver.secrets import Keyring
@@ -186,8 +187,11 @@ class Clock:
             if name.startswith("archiver.") and getattr(module, "datetime", None) is datetime:
                 module.datetime = Stepped  # type: ignore[attr-defined]
                 self._replaced.append(module)
+        # the classes of rows name the real one
+        vars(row_types)["get_type_hints"] = lambda row: get_type_hints(row, localns={"datetime": datetime})
 
     def remove(self) -> None:
+        vars(row_types)["get_type_hints"] = get_type_hints
         for module in self._replaced:
             module.datetime = datetime
         self._replaced.clear()
