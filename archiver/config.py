@@ -183,6 +183,8 @@ class Settings(BaseModel):
 
     # retention
     two_person_approval: Literal["auto", "on", "off"] = "auto"
+    retention_frequency: Schedule = "1h"
+    retention_max_deletions: Annotated[int, Field(ge=1, le=100_000_000)] = 100_000
 
     # the door
     archiver_host: str = "127.0.0.1"

@@ -22,7 +22,14 @@ from archiver.indexing.pipeline import index_work
 from archiver.logs import get_logger, set_up_logs
 from archiver.maintenance.catch_up import catch_up
 from archiver.maintenance.snapshot import ensure_signing_key
-from archiver.queue.jobs import AdvanceWorkflow, EvaluateAlerts, QueueName, ReconcileIndex, ScheduleContinuousSync
+from archiver.queue.jobs import (
+    AdvanceWorkflow,
+    ApplyRetention,
+    EvaluateAlerts,
+    QueueName,
+    ReconcileIndex,
+    ScheduleContinuousSync,
+)
 from archiver.secrets import credentials_keyring
 from archiver.store.open import open_archive
 from archiver.supervisor.ready import notify_ready
@@ -114,6 +121,7 @@ def _run(settings: Settings, queue: QueueName, alive_file: Path | None) -> int:
         ScheduleContinuousSync(): settings.sync_frequency,
         ReconcileIndex(): settings.reconcile_frequency,
         EvaluateAlerts(): _ALERTS_EVERY,
+        ApplyRetention(): settings.retention_frequency,
     }
     settlers = {AdvanceWorkflow.name: advance_workflow.give_up}
     relay = Relay(engine, database_url, redis_url, concurrency, settings.queue_max_depth, schedules, settlers, counters)

@@ -34,6 +34,7 @@ COMMANDS = {
     "signing-key": "archiver.cli.exports:signing_key",
     "delete": "archiver.cli.mail:delete",
     "hold": "archiver.cli.hold:app",
+    "policy": "archiver.cli.policy:app",
     "dead-letters": "archiver.cli.dead_letters:app",
     "queue": "archiver.cli.queue:app",
     "alerts": "archiver.cli.alerts:app",

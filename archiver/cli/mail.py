@@ -136,7 +136,7 @@ def delete(
 ) -> None:
     """Delete permanently. No sync or import brings the messages back; `archiver compact` frees the space.
 
-    Mail on hold stays; exits with 3 if there was some.
+    Mail that is on hold or kept by a policy stays; exits with 3 if there was some.
     """
     from archiver.reading.export import find_mailbox
     from archiver.retention.delete import Deleted, delete_mailbox_mail
@@ -160,14 +160,12 @@ def delete(
     else:
         console.print(f"Deleted {quantity(done.copies, 'copy')} and {quantity(done.messages, 'message')}.")
         if done.held:
-            console.print(
-                f"{quantity(done.held, 'copy')} stay, on hold: {', '.join(done.holds)}.", style="yellow", markup=False
-            )
+            console.print(f"{quantity(done.held, 'copy')} stay ({', '.join(done.holds)}).", style="yellow", markup=False)
     raise typer.Exit(3 if done.held else 0)
 
 
 def _delete_one(at: OpenArchive, message: UUID, reason: str, *, alone: bool) -> Deleted:
-    """Of several messages, those on hold are counted and stay."""
+    """Of several messages, those that are protected are counted and stay."""
     from archiver.retention.delete import Deleted, delete_message
     from archiver.retention.holds import OnHold, names_on_message
 
@@ -177,7 +175,7 @@ def _delete_one(at: OpenArchive, message: UUID, reason: str, *, alone: bool) -> 
         if alone:
             raise
         with at.engine.connect() as connection:
-            return Deleted(held=1, holds=tuple(name for _, name in names_on_message(connection, message)))
+            return Deleted(held=1, holds=tuple(f"on hold: {name}" for _, name in names_on_message(connection, message)))
 
 
 def _as_id(text: str) -> list[UUID]:

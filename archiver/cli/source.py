@@ -341,7 +341,7 @@ def remove(
         save_config(archive.engine, archive.archive)
     fate = "was deleted" if delete_mail else "stays"
     if done.held:
-        fate += f", except {quantity(done.held, 'copy')} on hold: {', '.join(done.holds)}"
+        fate += f", except {quantity(done.held, 'copy')} ({', '.join(done.holds)})"
     _report(json, source, f"{source.name} was removed; its mail {fate}.")
 
 

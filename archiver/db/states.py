@@ -66,6 +66,14 @@ class DateOrigin(StrEnum):
     NONE = "none"
 
 
+class AgeOrigin(StrEnum):
+    """What the age of a message is counted from, for a retention policy."""
+
+    RECEIVED = "received"
+    SENT = "sent"
+    ARCHIVED = "archived"
+
+
 class ParticipantRole(StrEnum):
     FROM = "from"
     SENDER = "sender"

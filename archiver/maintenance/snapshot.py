@@ -1,4 +1,4 @@
-"""Snapshots of the configuration in the packs (sources, mailboxes, users, grants, holds), so that a rebuild restores it.
+"""Snapshots of the configuration in the packs (sources, mailboxes, users, grants, retention), so that a rebuild restores it.
 
 Code that changes one of these tables calls `save_config` afterwards. The credentials of sources are never included; second
 factors and signing keys are, sealed with ENCRYPTION_KEY as in the database.
@@ -30,11 +30,16 @@ _COLUMNS = {  # in the order in which they can be inserted
     "holds": "id, name, reason, mailbox_ids, addresses, query, zone, created_by, created_by_id, created_at, "
     "release_requested_at, release_requested_by, release_requested_by_id, release_reason, released_at, released_by",
     "hold_messages": "hold_id, message_id, is_selected",
+    "policy_versions": "id, policy_id, number, name, query, zone, counted_from, from_year_end, keep_for, delete_after, "
+    "is_retired, reason, created_by, created_at, simulated_at, approved_by, approved_at, rejected_by, rejected_at",
+    "retention_runs": "id, started_at, finished_at, version_ids, copies, messages, size_bytes, held, unclear, tombstone_ids, "
+    "error, receipt, signature, key",
 }
 _ONLY = {
     "hold_messages": "WHERE is_selected AND EXISTS (SELECT 1 FROM holds h WHERE h.id = hold_id AND h.released_at IS NULL)",
+    "retention_runs": "WHERE finished_at IS NOT NULL",
 }
-_CHANGED = {"holds": "(id)"}
+_CHANGED = {"holds": "(id)", "policy_versions": "(id)", "signing_keys": "(id)"}
 """Rows that are replaced by those of a newer snapshot: a hold that was released stays released."""
 
 _PAUSE = text("UPDATE ingestion_sources SET status = 'paused', status_message = :why WHERE id = ANY(:ids)")

@@ -211,6 +211,16 @@ class EvaluateAlerts(Job):
     attempts = 1
 
 
+@dataclass(frozen=True, slots=True)
+class ApplyRetention(Job):
+    """Brings holds up to date, and deletes what the retention policies say."""
+
+    name = "apply-retention"
+    queues = frozenset({QueueName.INDEXING})
+    priority = MAILBOX_PRIORITY
+    timeout_seconds = 3600.0
+
+
 JOBS: dict[str, type[Job]] = {
     kind.name: kind
     for kind in (
@@ -224,6 +234,7 @@ JOBS: dict[str, type[Job]] = {
         ReindexJob,
         RethreadJob,
         ReconcileIndex,
+        ApplyRetention,
         AdvanceWorkflow,
         EvaluateAlerts,
     )

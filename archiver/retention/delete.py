@@ -1,6 +1,6 @@
 """Deletes copies permanently, by tombstone: the message goes with its last copy, a part with its last message.
 
-Mail on hold is never deleted (archiver.retention.holds). The copy's row stays, with `deleted_at` and the SHA-256, so that no
+Mail on hold, or kept by a policy, is never deleted. The copy's row stays, with `deleted_at` and the SHA-256, so that no
 sync or import brings the message back into this mailbox, whatever its key; the next compaction removes the bytes. The tombstone
 in the packs counts once it is confirmed, which happens after the commit: a rebuild never applies what was rolled back.
 """
@@ -8,7 +8,7 @@ in the packs counts once it is confirmed, which happens after the commit: a rebu
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -23,6 +23,7 @@ from archiver.logs import get_logger
 from archiver.queue.jobs import IndexEmailBatch
 from archiver.retention import holds, tombstones
 from archiver.retention.holds import OnHold
+from archiver.retention.keeping import find_kept
 from archiver.retention.mail_check import MailUnit
 from archiver.store.archive import Archive
 from archiver.store.errors import StoreUnavailable
@@ -82,8 +83,9 @@ class Deleted:
     copies: int = 0
     messages: int = 0
     held: int = 0
-    """Copies that stay, because they are on hold."""
+    """Copies that stay, because they are on hold, or because a policy keeps them."""
     holds: tuple[str, ...] = ()
+    """What keeps them."""
 
     def __add__(self, other: Deleted) -> Deleted:
         names = tuple(sorted({*self.holds, *other.holds}))
@@ -147,17 +149,27 @@ class Deletion:
     archive: Archive
     reason: str
     principal: Principal
+    tombstone_id: UUID | None = None
+    is_retention: bool = False
+    """The caller has evaluated the policies itself."""
+    copy_ids: list[UUID] = field(default_factory=list)
+    """Those that were deleted."""
 
     def delete(self, copy_ids: Sequence[UUID], *, all_or_none: bool = False) -> Deleted:
-        """Those of the copies that are not deleted yet and not on hold. `all_or_none`: raises OnHold if one of them is."""
+        """Those of the copies that are not deleted yet, not on hold, and kept by no policy. `all_or_none`: raises OnHold if one
+        of them is."""
         message_ids = sorted(set(self.connection.execute(_MESSAGES_OF, {"ids": list(copy_ids)}).scalars()))
         self.connection.execute(_LOCK_MESSAGES, {"ids": message_ids})
         rows = self.connection.execute(_LOCK_COPIES, {"ids": list(copy_ids)}).all()
+        if not rows:
+            return Deleted()
         units = [MailUnit(row.message_id, row.mailbox_id) for row in rows]
-        held = holds.find_held(self.connection, self.engine, self.archive, units) if rows else {}
+        held = holds.find_held(self.connection, self.engine, self.archive, units)
+        if not self.is_retention:
+            held = {**find_kept(self.connection, self.engine, self.archive, units), **held}
         names = tuple(sorted({name for unit in held.values() for name in unit}))
         if held and all_or_none:
-            raise OnHold(f"message {units[0].message_id} is on hold ({', '.join(names)}): release the hold first")
+            raise OnHold(f"message {units[0].message_id} can't be deleted: {', '.join(names)}")
         free = [row for row, unit in zip(rows, units, strict=True) if unit not in held]
         gone = self._bury(free) if free else 0
         return Deleted(len(free), gone, len(rows) - len(free), names)
@@ -165,11 +177,13 @@ class Deletion:
     def _bury(self, rows: Sequence[Any]) -> int:
         at = datetime.now(UTC)
         places = tuple((row.mailbox_id, row.provider_key, bytes(row.sha256)) for row in rows)
-        written = tombstones.intend(self.connection, self.archive, Tombstones(at, self.reason, self.principal.name, places))
+        deletion = Tombstones(at, self.reason, self.principal.name, places, self.tombstone_id)
+        written = tombstones.intend(self.connection, self.archive, deletion)
         self.connection.execute(_MARK, {"at": at, "reason": self.reason, "ids": [row.id for row in rows]})
         gone = drop_unused(self.connection, sorted({row.message_id for row in rows}))
         sql.run(self.connection, statements.ADD_PACK, id=written.batch.pack_id, name=written.batch.pack_name)
         statements.record_pack(self.connection, written)
+        self.copy_ids.extend(row.id for row in rows)
         return gone
 
 

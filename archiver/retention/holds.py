@@ -231,7 +231,7 @@ def names_on_message(connection: Connection, message_id: UUID) -> list[tuple[UUI
 
 
 def find_held(connection: Connection, engine: Engine, archive: Archive, units: Sequence[MailUnit]) -> dict[MailUnit, list[str]]:
-    """Those of the units that are on hold, with the names of the holds. Each transaction that deletes calls it first: until its
+    """Those of the units that are on hold, and by which holds. Each transaction that deletes calls it first: until its
     end, no hold is placed."""
     connection.execute(_LOCK_SHARED)
     active = connection.execute(_ACTIVE).one()
@@ -241,7 +241,7 @@ def find_held(connection: Connection, engine: Engine, archive: Archive, units: S
     if active.holds:
         values = {"messages": [unit.message_id for unit in units], "mailboxes": [unit.mailbox_id for unit in units]}
         for row in connection.execute(_HELD, values):
-            held.setdefault(MailUnit(row.message_id, row.mailbox_id), []).append(row.name)
+            held.setdefault(MailUnit(row.message_id, row.mailbox_id), []).append(f"on hold: {row.name}")
     connection.execute(_CHECKED)
     return held
 
@@ -255,7 +255,7 @@ def _compare_with_queries(
     for hold in list_holds(connection):
         if hold.query is not None:
             for unit in _evaluate(connection, engine, archive, hold, "m.id = ANY(:ids)", {"ids": ids}):
-                unclear.setdefault(unit, []).append(hold.name)
+                unclear.setdefault(unit, []).append(f"perhaps on hold: {hold.name}")
     return unclear
 
 

@@ -44,7 +44,7 @@ class UnconfirmedDeletion:
 
 def intend(connection: Connection, archive: Archive, deletion: Tombstones) -> Written:
     """Phase one, in the transaction of the deletion, once its locks are held. The caller ends with `record_pack`."""
-    numbered = replace(deletion, id=uuid7(), stamp=next_stamp(connection))
+    numbered = replace(deletion, id=deletion.id or uuid7(), stamp=next_stamp(connection))
     written = archive.append([numbered.record()])
     remember(connection, numbered)
     return written

@@ -5,6 +5,7 @@ from typing import Any
 
 from archiver.queue.jobs import (
     AdvanceWorkflow,
+    ApplyRetention,
     ContinuousSync,
     EvaluateAlerts,
     IndexEmailBatch,
@@ -19,6 +20,7 @@ from archiver.queue.jobs import (
 )
 from workers.processors import (
     advance_workflow,
+    apply_retention,
     continuous_sync,
     evaluate_alerts,
     index_email_batch,
@@ -45,6 +47,7 @@ PROCESSORS: dict[str, Processor] = {
     ReindexJob.name: reindex.process,
     RethreadJob.name: rethread.process,
     ReconcileIndex.name: reconcile_index.process,
+    ApplyRetention.name: apply_retention.process,
     AdvanceWorkflow.name: advance_workflow.process,
     EvaluateAlerts.name: evaluate_alerts.process,
 }

@@ -32,7 +32,13 @@ from archiver.db.tables.messages import (
     ReadingAttemptTable,
 )
 from archiver.db.tables.metrics import MetricCounterTable
-from archiver.db.tables.retention import HoldMessageTable, HoldTable
+from archiver.db.tables.retention import (
+    HoldMessageTable,
+    HoldTable,
+    PolicyCheckTable,
+    PolicyVersionTable,
+    RetentionRunTable,
+)
 from archiver.db.tables.search import SearchIndexTable, ThreadLinkTable, ThreadRulesTable
 from archiver.db.tables.sources import IngestionSourceTable, MailboxTable
 from archiver.db.tables.store import ArchiveStateTable, MessagePartTable, ObjectTable, PackTable, TombstoneTable
@@ -79,7 +85,10 @@ __all__ = [
     "OutboxTable",
     "PackTable",
     "ParticipantTable",
+    "PolicyCheckTable",
+    "PolicyVersionTable",
     "ReadingAttemptTable",
+    "RetentionRunTable",
     "SearchIndexTable",
     "SignInPauseTable",
     "SigningKeyTable",

@@ -1,16 +1,18 @@
-"""Legal holds."""
+"""Legal holds, retention policies, and the runs that carry them out."""
 
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
-from sqlalchemy import DDL, ForeignKey, Index, event, func, text
-from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy import DDL, CheckConstraint, ForeignKey, Index, Integer, event, func, text
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 from sqlalchemy.dialects.postgresql import UUID as PG_UUID
 from sqlalchemy.orm import Mapped, mapped_column
 
-from archiver.db.tables.base import Base, CreatedAt, Id, Texts
+from archiver.db.states import AgeOrigin
+from archiver.db.tables.base import Base, Count, CreatedAt, Id, Texts, one_of
 
 
 class HoldTable(Base):
@@ -56,6 +58,88 @@ class HoldMessageTable(Base):
     message_id: Mapped[UUID] = mapped_column(primary_key=True, index=True)
     is_selected: Mapped[bool] = mapped_column(server_default=text("false"))
     """Chosen by a person; the others were found by the query."""
+
+
+class PolicyVersionTable(Base):
+    """A retention policy, or a change of one. A version is never edited: it is simulated, approved or rejected, replaced."""
+
+    __tablename__ = "policy_versions"
+
+    id: Mapped[Id]
+    policy_id: Mapped[UUID]
+    number: Mapped[int] = mapped_column(Integer)
+    name: Mapped[str]
+    query: Mapped[str] = mapped_column(server_default=text("''"))
+    """Which mail it applies to; all mail if it is empty."""
+    zone: Mapped[str] = mapped_column(server_default=text("'UTC'"))
+    counted_from: Mapped[str]
+    from_year_end: Mapped[bool] = mapped_column(server_default=text("false"))
+    """The period begins with the end of the calendar year."""
+    keep_for: Mapped[str | None]
+    """A period such as 10y, 18m, 90d: before its end, nothing deletes the mail."""
+    delete_after: Mapped[str | None]
+    """A period: after its end, the mail is deleted."""
+    is_retired: Mapped[bool] = mapped_column(server_default=text("false"))
+    """The policy no longer applies, once this version is approved."""
+    reason: Mapped[str]
+    created_by: Mapped[str]
+    created_at: Mapped[CreatedAt]
+    simulation: Mapped[dict[str, Any] | None] = mapped_column(JSONB)
+    simulation_started_at: Mapped[datetime | None]
+    simulated_at: Mapped[datetime | None]
+    approved_by: Mapped[str | None]
+    approved_at: Mapped[datetime | None]
+    rejected_by: Mapped[str | None]
+    rejected_at: Mapped[datetime | None]
+
+    __table_args__ = (
+        one_of("counted_from", AgeOrigin),
+        CheckConstraint("num_nonnulls(approved_at, rejected_at) < 2", name="one_decision"),
+        Index("uq_policy_versions_policy_id_number", "policy_id", "number", unique=True),
+    )
+
+
+class PolicyCheckTable(Base):
+    """Whether a message in a mailbox matches the query of a policy, where its mail had to be read to know. A cache."""
+
+    __tablename__ = "policy_checks"
+
+    version_id: Mapped[UUID] = mapped_column(ForeignKey("policy_versions.id", ondelete="CASCADE"), primary_key=True)
+    message_id: Mapped[UUID] = mapped_column(ForeignKey("messages.id", ondelete="CASCADE"), primary_key=True, index=True)
+    mailbox_id: Mapped[UUID] = mapped_column(primary_key=True)
+    index_version: Mapped[int]
+    """Of the message: it rises when a copy is added, moved or labelled."""
+    matches: Mapped[bool]
+
+
+class RetentionRunTable(Base):
+    """A run that deletes what the policies say. Its receipt is signed, and stays."""
+
+    __tablename__ = "retention_runs"
+
+    id: Mapped[Id]
+    started_at: Mapped[CreatedAt]
+    finished_at: Mapped[datetime | None]
+    version_ids: Mapped[list[UUID]] = mapped_column(ARRAY(PG_UUID(as_uuid=True)))
+    """The versions of the policies in force. If they change, the run ends and another one begins."""
+    after_id: Mapped[UUID | None]
+    """The copies up to here have been examined."""
+    copies: Mapped[Count]
+    messages: Mapped[Count]
+    size_bytes: Mapped[Count]
+    held: Mapped[Count]
+    unclear: Mapped[Count]
+    """Messages that could not be read, or not yet, to see whether a policy applies to them: they stay."""
+    tombstone_ids: Mapped[list[UUID]] = mapped_column(ARRAY(PG_UUID(as_uuid=True)), server_default=text("'{}'::uuid[]"))
+    error: Mapped[str | None]
+    receipt: Mapped[str | None]
+    """The exact text that is signed."""
+    signature: Mapped[bytes | None]
+    key: Mapped[str | None]
+
+    __table_args__ = (
+        Index("uq_retention_runs_open", text("(true)"), unique=True, postgresql_where=text("finished_at IS NULL")),
+    )
 
 
 # Every deletion of mail marks a copy as deleted (or removes its row), so every deletion passes this trigger. The lock makes it

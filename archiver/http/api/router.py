@@ -16,6 +16,7 @@ from archiver.http.api import (
     messages,
     oidc,
     operator,
+    policies,
     search,
     sign_in,
     sources,
@@ -49,6 +50,7 @@ PARTS = (
     users,
     audit,
     holds,
+    policies,
     sign_in,
     oidc,
 )  # the busiest first: routes are matched in order

@@ -21,6 +21,7 @@ from archiver.reading.content import IMAGE_TYPES, MailContent
 from archiver.reading.messages import MessageDetail
 from archiver.reading.previews import PreviewPage
 from archiver.retention import holds
+from archiver.retention.keeping import explain
 
 router = APIRouter(include_in_schema=False)
 
@@ -46,7 +47,10 @@ def message_page(view: Viewed, message_id: UUID, q: str = "", part: str = "", sh
         scope = scope_of(connection, view.principal)
         detail = messages.detail(connection, scope, message_id)
         thread = messages.around(connection, scope, detail.message)
-        held = holds.names_on_message(connection, message_id) if Right.AUDIT in view.principal.rights else []
+        held, kept = [], []
+        if Right.AUDIT in view.principal.rights:
+            held = holds.names_on_message(connection, message_id)
+            kept = explain(connection, view.context.engine, message_id, scope.mailboxes)
     message = detail.message
     audit.record_look(view.context.engine, view.principal, "message.read", "message", message_id)
     content = view.context.opener.read(view.principal.user_id, bytes.fromhex(message.sha256), message.size_bytes, "cid")
@@ -57,6 +61,7 @@ def message_page(view: Viewed, message_id: UUID, q: str = "", part: str = "", sh
         "content": content,
         "thread": thread,
         "held": held,
+        "kept": kept,
         "people": _people(detail),
         "show": "text" if show == "text" or not content.html else "html",
         "passages": _passages(content.text),

@@ -58,6 +58,18 @@ ROUTES: dict[tuple[str, str], str] = {
     ("POST", "/holds/{hold_id}/messages"): ADMIN,
     ("POST", "/holds/{hold_id}/release"): ADMIN,
     ("DELETE", "/holds/{hold_id}/release"): ADMIN,
+    ("GET", "/policies"): AUDIT,
+    ("POST", "/policies"): ADMIN,
+    ("POST", "/policies/{policy_id}/versions"): ADMIN,
+    ("POST", "/policies/{policy_id}/retire"): ADMIN,
+    ("POST", "/policies/versions/{version_id}/simulation"): ADMIN,
+    ("GET", "/policies/versions/{version_id}/simulation"): AUDIT,
+    ("GET", "/policies/versions/{version_id}/simulation.csv"): AUDIT,
+    ("POST", "/policies/versions/{version_id}/approve"): ADMIN,
+    ("POST", "/policies/versions/{version_id}/reject"): ADMIN,
+    ("GET", "/retention-runs"): AUDIT,
+    ("GET", "/retention-runs/{run_id}"): AUDIT,
+    ("GET", "/retention-runs/{run_id}/list"): AUDIT,
     ("GET", "/source-kinds"): VIEW,
     ("GET", "/sources"): VIEW,
     ("POST", "/sources"): ADMIN,
@@ -148,7 +160,20 @@ def ask(company: Company, who: str, method: str, path: str) -> Any:
     """With a body that is wrong, so that nothing changes: who may not use the route must not even learn that."""
     client = company.client(None if who == "anonymous" else who)
     filled = path.replace("{message_id}", str(company.messages["alice"])).replace("{number}", "0")
-    for name in ("user_id", "session_id", "key_id", "grant_id", "source_id", "letter_id", "upload_id", "export_id", "hold_id"):
+    for name in (
+        "user_id",
+        "session_id",
+        "key_id",
+        "grant_id",
+        "source_id",
+        "letter_id",
+        "upload_id",
+        "export_id",
+        "hold_id",
+        "policy_id",
+        "version_id",
+        "run_id",
+    ):
         filled = filled.replace(f"{{{name}}}", NOWHERE)
     options: dict[str, Any] = {}
     if method in ("POST", "PUT", "PATCH"):

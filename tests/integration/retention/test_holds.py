@@ -52,7 +52,7 @@ def delete_by_id(world: World) -> None:
 def delete_by_mailbox(world: World) -> None:
     done = delete_mailbox_mail(world.engine, world.archive, MAILBOX, "asked for")
     assert done.held >= 1
-    assert done.holds == ("Case Lamp",)
+    assert done.holds == ("on hold: Case Lamp",)
 
 
 def delete_with_source(world: World) -> None:
@@ -118,7 +118,7 @@ def test_what_is_not_on_hold_is_deleted(world: World) -> None:
     ingest.store_batch(world.origin(), Batch(messages_of(1, 2, 3)))
     placed(world, ON_MESSAGE_1["query by text"])
     done = delete_mailbox_mail(world.engine, world.archive, MAILBOX, "asked for")
-    assert done == Deleted(2, 2, 1, ("Case Lamp",))
+    assert done == Deleted(2, 2, 1, ("on hold: Case Lamp",))
     assert world.rows("SELECT id FROM messages") == [(id_of(1),)]
 
 
