@@ -306,7 +306,7 @@ def test_every_log_line_of_a_step_has_the_correlation_id(world: SampleWorld, cap
 
 
 def test_many_runs_at_once(world: SampleWorld) -> None:
-    """Four workers at the same time; the thousand of the long test are in the benchmark."""
+    """Four workers at the same time."""
     ids = [world.start() for _ in range(12)]
     threads = [threading.Thread(target=world.finish) for _ in range(4)]
     for thread in threads:
