@@ -29,6 +29,14 @@ def log_context(**values: str) -> AbstractContextManager[None]:
     return structlog.contextvars.bound_contextvars(**values)
 
 
+def log_problems_only() -> None:
+    """For commands: results go to standard output, warnings and errors to standard error, and nothing else is logged."""
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
+        logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
+    )
+
+
 def set_up_logs(part: str, level: str, folder: Path | None, *, to_terminal: bool | None = None) -> None:
     """Call once per process. Without a folder, no file is written (in a container, the engine stores the output)."""
     structlog.configure(

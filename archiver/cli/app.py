@@ -100,6 +100,10 @@ def main() -> Any:
         names = tuple(COMMANDS)
     if requested in _SHORT or not names:
         gc.disable()  # they end before there is anything to collect, and load many modules: a tenth of their time
+    if names and requested not in _SHORT:
+        from archiver.logs import log_problems_only
+
+        log_problems_only()
     try:
         return build(names)()
     except ArchiverError as error:

@@ -2,6 +2,8 @@
 
 import json
 import logging
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -71,3 +73,11 @@ def test_files_are_rotated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     files = sorted(file.name for file in tmp_path.iterdir())
     assert files == ["part.log", *(f"part.log.{n}" for n in range(1, 6))]
     assert max(file.stat().st_size for file in tmp_path.iterdir()) <= 2_000
+
+
+def test_commands_write_nothing_but_results_to_standard_output() -> None:
+    program = "from archiver.logs import *; log_problems_only(); log = get_logger('x'); log.info('step'); log.warning('lost')"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == ""
+    assert "lost" in done.stderr
+    assert "step" not in done.stderr
