@@ -116,7 +116,7 @@ def list_(json: Json = False) -> None:
                 version.keep_for or "-", version.delete_after or "-", _state(version, current),
             )  # fmt: skip
             table.add_row(*map(Text, values))
-    return console.print(table) if found else console.print("There is no policy: everything is kept for ever.")
+    return console.print(table) if found else console.print("There is no policy: everything is kept forever.")
 
 
 @app.command("simulate")

@@ -1,6 +1,6 @@
 """Retention policies: which mail is kept for how long, and which is deleted when.
 
-Without a policy, everything is kept for ever. A policy is never edited: each change is a version, with who, when and why. A
+Without a policy, everything is kept forever. A policy is never edited: each change is a version, with who, when and why. A
 version that deletes, or that protects less than the one before it, is simulated first and approved by a second person.
 """
 
