@@ -373,9 +373,10 @@ def test_real_mail_comes_out_as_it_lies_there(dovecot: Dovecot, corpus: Path) ->
     files = [path for path in sorted((corpus / "public" / "torture").rglob("*")) if path.is_file()][:400]
     mails = [path.read_bytes().replace(b"\r\n", b"\n").replace(b"\n", b"\r\n") for path in files]
     mails = [data for data in dict.fromkeys(mails) if data and b"\0" not in data]
-    dovecot.fill("torture", "INBOX", mails)
+    user = f"torture-{corpus.name}"
+    dovecot.fill(user, "INBOX", mails)
     from hashlib import sha256
 
-    with opened(dovecot.settings("torture")) as connector:
+    with opened(dovecot.settings(user)) as connector:
         taken = everything(connector)
     assert sorted(taken.hashes.values()) == sorted(sha256(data).hexdigest() for data in mails)

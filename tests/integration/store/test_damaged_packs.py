@@ -163,7 +163,7 @@ def test_a_writer_whose_batch_was_refused_is_not_used_again(world: World) -> Non
     ingest.store_batch(world.origin(), Batch(messages_of(1)))
     with world.engine.begin() as connection:
         connection.execute(text("UPDATE packs SET state = 'retired', retired_at = now()"))
-    with pytest.raises(StoreUnavailable, match="replaced by compaction"):
+    with pytest.raises(StoreUnavailable, match="replaced by a compaction"):
         ingest.store_batch(world.origin(), Batch(messages_of(2)))
     assert ingest.store_batch(world.origin(), Batch(messages_of(2))).archived == 1
 
