@@ -37,7 +37,7 @@ test: check  ## run check, then all tests against real servers
 	$(BIN)/pytest -n $(JOBS) $(SPREAD) -m "not chaos and not alone" $(ARGS)
 	$(BIN)/pytest -m alone $(ARGS)
 
-quick: $(VENV)/.dev  ## unit and contract tests only: no servers, about a minute
+quick: $(VENV)/.dev  ## run the unit and contract tests, without those marked slow
 	$(BIN)/pytest -n $(JOBS) $(SPREAD) -m "not chaos and not alone and not slow" tests/unit tests/contract $(ARGS)
 
 chaos: $(VENV)/.dev  ## run the long tests, which kill processes hundreds of times (an hour)

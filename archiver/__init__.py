@@ -45,7 +45,8 @@ Store
 Retention
     hold           mail that nothing may delete: mailboxes, people, a query, single messages
     policy         how long mail is kept at least, and when it is deleted; changed by versions only
-    receipt        the signed record of a run that deleted mail
+    receipt        the signed record of a run that deleted mail, or of an erasure
+    erasure        the removal of a person's mail on request, from the packs too
     unit           a message in one mailbox, which is what a deletion deletes
 
 Access

@@ -108,6 +108,17 @@ def _folder(path: Path) -> Path:
     return Path(os.path.abspath(path.expanduser()))  # noqa: PTH100  (resolve() would follow symbolic links, which are used on purpose)
 
 
+def _backup_target(address: str) -> str:
+    """A folder as an absolute path, or s3://bucket/prefix."""
+    if address.startswith("s3://"):
+        if not re.fullmatch(r"s3://[A-Za-z0-9][A-Za-z0-9._-]{1,62}(?:/[^?#]*)?", address):
+            raise ValueError("a folder, or s3://bucket/prefix")
+        return address
+    if "://" in address:
+        raise ValueError("a folder, or s3://bucket/prefix")
+    return str(_folder(Path(address)))
+
+
 def _ocr_languages(value: object) -> object:
     names = [part.strip() for part in re.split(r"[+,]", value)] if isinstance(value, str) else []
     if not names or not all(re.fullmatch(r"[A-Za-z]{3}[A-Za-z_]{0,20}(?:/[A-Za-z]{3,20})?", name) for name in names):
@@ -180,6 +191,18 @@ class Settings(BaseModel):
     archiver_admin_email: str | None = None
     archiver_admin_password: SecretStr | None = None
     archiver_admin_purpose: Literal["own_mail", "company"] = "company"
+
+    # backups
+    backup_target: Annotated[str, AfterValidator(_backup_target)] | None = None
+    backup_frequency: Schedule = "1d"
+    backup_keep: Annotated[int, Field(ge=1, le=1000)] = 7
+    backup_s3_endpoint: HttpUrl | None = None
+    backup_s3_region: str | None = None
+    backup_s3_access_key_id: str | None = None
+    backup_s3_secret_access_key: SecretStr | None = None
+    backup_s3_force_path_style: bool | None = None
+    drill_frequency: Schedule | Literal["never"] = "30d"
+    drill_folder: Annotated[Path, AfterValidator(_folder)] | None = None
 
     # retention
     two_person_approval: Literal["auto", "on", "off"] = "auto"

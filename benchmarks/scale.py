@@ -74,7 +74,7 @@ def main() -> None:
 
 def _archive(postgres: EmbeddedPostgres, folder: Path, count: int, mail: list[bytes]) -> Stopwatch:
     with world(postgres, folder) as at:
-        seconds = _seconds(lambda: _fill(at, count))
+        seconds = _seconds(lambda: fill_rows(at, count))
         print(f"  {count:,} messages, made in {seconds:.0f} s")
         watch = store(at, mail)
         figure("  store_batch into a new mailbox", len(mail) / watch.wall, "messages/s")
@@ -98,7 +98,7 @@ def _answers(connection: Connection, count: int) -> None:
         figure(f"  {name}", _seconds(ask), "s")
 
 
-def _fill(at: World, count: int) -> None:
+def fill_rows(at: World, count: int) -> None:
     with at.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:  # type: ignore[attr-defined]
         for statement in _ORIGIN:
             connection.execute(text(statement), {"old": OLD})

@@ -30,8 +30,8 @@ from sqlalchemy import text
 from archiver.db import schema
 from archiver.db.engine import make_engine
 from archiver.db.tables import uuid7
-from archiver.maintenance.rebuild import rebuild
-from archiver.maintenance.verify import verify
+from archiver.maintenance.checks.verify import verify
+from archiver.maintenance.recovery.rebuild import rebuild
 from archiver.parsing.readers import process_readers
 from archiver.secrets import Keyring
 from archiver.store.archive import Archive

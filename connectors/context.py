@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from connectors.outlook import OutlookFile
+
 
 @dataclass(frozen=True, slots=True)
 class Quota:
@@ -39,6 +41,10 @@ class Context(Protocol):
 
     def scratch_path(self) -> Path:
         """A folder with space for what is expensive to recompute. It survives the job, and may be emptied after it."""
+
+    def open_outlook(self, descriptor: int, kind: str, *, recover: bool) -> OutlookFile:
+        """Reads a PST, OST or MSG that is open under this descriptor; with `recover`, deleted items too. Raises
+        OutlookUnreadable."""
 
     def should_stop(self) -> bool: ...
 

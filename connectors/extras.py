@@ -9,7 +9,7 @@ from typing import Any
 
 from connectors.errors import ConnectorError
 
-PACKAGES = {"google": ("google.auth",), "microsoft": ("msal", "httpx2")}
+PACKAGES = {"google": ("google.auth", "googleapiclient"), "microsoft": ("msal",)}
 
 
 class ExtraMissing(ConnectorError):
@@ -33,7 +33,7 @@ def _is_installed(name: str) -> bool:
 class LazyModule(ModuleType):
     """Loaded at the first use: most processes never talk to these sources."""
 
-    def __init__(self, name: str, extra: str) -> None:
+    def __init__(self, name: str, extra: str = "all") -> None:
         super().__init__(name)
         self._extra = extra
 

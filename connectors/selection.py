@@ -9,10 +9,10 @@ from collections.abc import Iterable
 from datetime import UTC, date, datetime
 from enum import StrEnum
 from functools import lru_cache
-from typing import Annotated
+from typing import Annotated, Self
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 
 class FolderRole(StrEnum):
@@ -65,10 +65,21 @@ class SourceSettings(Strict):
     folders_in: Texts = Field(default=(), description="only folders that match one of these patterns")
     folders_out: Texts = Field(default=(), description="no folders that match one of these patterns")
     date_from: date | None = Field(default=None, description="only mail received on or after this day (UTC)")
+    date_to: date | None = Field(default=None, description="only mail received on or before this day (UTC)")
     include_spam: bool = False
     include_trash: bool = False
     include_drafts: bool = False
     schedule: str | None = Field(default=None, description="when to sync, as cron fields; by default, with all other sources")
+
+    @model_validator(mode="after")
+    def _check_dates(self) -> Self:
+        if self.date_from is not None and self.date_to is not None and self.date_to < self.date_from:
+            raise ValueError(f"date_to ({self.date_to}) is before date_from ({self.date_from}): no mail would be archived")
+        return self
+
+    @property
+    def has_dates(self) -> bool:
+        return self.date_from is not None or self.date_to is not None
 
     def hosts(self) -> tuple[str, ...]:
         """The servers that a source with these settings connects to."""
@@ -108,9 +119,12 @@ def folder_rule(settings: SourceSettings, folder: str, role: FolderRole | None =
 
 def date_rule(settings: SourceSettings, received_at: datetime | None) -> str | None:
     """The rule that excludes mail received at this time. Mail without a date is never excluded."""
-    if settings.date_from is None or received_at is None or _day(received_at) >= settings.date_from:
+    if received_at is None or not settings.has_dates:
         return None
-    return f"date_from: {settings.date_from}"
+    day = _day(received_at)
+    if settings.date_from is not None and day < settings.date_from:
+        return f"date_from: {settings.date_from}"
+    return f"date_to: {settings.date_to}" if settings.date_to is not None and day > settings.date_to else None
 
 
 def _day(at: datetime) -> date:
@@ -124,6 +138,8 @@ def _day(at: datetime) -> date:
 def rules_digest(settings: SourceSettings) -> str:
     """Changes with every rule about folders and dates: a cursor is valid only under the rules it was reached with."""
     rules = settings.model_dump_json(include={"folders_in", "folders_out", "date_from", *_INCLUDES})
+    if settings.date_to is not None:  # without it, the digest is that of releases which did not have it
+        rules += str(settings.date_to)
     return hashlib.sha256(rules.encode()).hexdigest()[:12]
 
 

@@ -6,6 +6,7 @@ import gc
 import os
 import sys
 import warnings
+from collections import Counter
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -33,7 +34,10 @@ hypothesis.settings.load_profile("archiver")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """The limit of each test grows with all other deadlines."""
+    """The limit of each test grows with all other deadlines. No two tests have the same name: pytest-xdist would run one."""
+    names = Counter(item.nodeid for item in items)
+    if twice := [name for name, count in names.items() if count > 1]:
+        raise pytest.UsageError(f"several tests are named {twice[0]}")
     usual = float(config.getini("timeout"))
     for item in items if PATIENCE != 1 else ():
         own = item.get_closest_marker("timeout")
@@ -82,6 +86,9 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedPostg
     folder.prepare()
     server = EmbeddedPostgres(folder)
     server.prepare()
+    # Hundreds of databases would be synced to the disk when it stops. Nothing here cuts the power: kills keep what was written.
+    with (server.data / "postgresql.conf").open("a") as file:
+        file.write("fsync = off\n")
     with server.running():
         _create_database(server, "template", "template0")
         engine = make_engine(server.url("template"), "test")

@@ -13,14 +13,14 @@ from archiver.alerts.channels import configured_channels
 from archiver.config import Settings, load_settings
 from archiver.db import schema
 from archiver.db.counters import Counters
-from archiver.db.engine import make_engine, shares_connections
+from archiver.db.engine import Database, make_engine, shares_connections
 from archiver.db.pause import WorkerPresence
 from archiver.db.worker_reports import WorkerReporter
 from archiver.errors import ArchiverError, ConfigError
 from archiver.evidence.anchors import Anchors
 from archiver.indexing.pipeline import index_work
 from archiver.logs import get_logger, set_up_logs
-from archiver.maintenance.catch_up import catch_up
+from archiver.maintenance.recovery.catch_up import catch_up
 from archiver.maintenance.snapshot import ensure_signing_key
 from archiver.queue.jobs import (
     AdvanceWorkflow,
@@ -31,6 +31,7 @@ from archiver.queue.jobs import (
     ScheduleContinuousSync,
 )
 from archiver.secrets import credentials_keyring
+from archiver.store.archive import Archive
 from archiver.store.open import open_archive
 from archiver.supervisor.ready import notify_ready
 from archiver.sync.ingest.store_batch import Ingest
@@ -87,50 +88,21 @@ def main() -> int:
 
 
 def _run(settings: Settings, queue: QueueName, alive_file: Path | None) -> int:
-    if settings.database_url is None or settings.redis_url is None:
-        raise ConfigError("a worker needs DATABASE_URL and REDIS_URL; `archiver up` sets them to its embedded servers")
+    database_url, redis_url = _server_urls(settings)
     configured_channels(settings)  # an address that can't be used stops the start, not the first alert
-    database_url, redis_url = settings.database_url.get_secret_value(), settings.redis_url.get_secret_value()
     concurrency = settings.ingestion_worker_concurrency if queue is QueueName.INGESTION else _INDEXING_CONCURRENCY
-    engine = make_engine(database_url, queue, pool_size=concurrency + _SPARE_CONNECTIONS)
-    if shares_connections(engine):
-        log.warning("database_is_pooled", hint=_POOLED)
-    schema.check(engine, accepts_newer=was_resumed())
+    engine = _open_database(database_url, queue, concurrency)
     pausing = Pausing(WorkerPresence.join(engine, queue), alive_file)
     pausing.begin_work(_report)
     archive = open_archive(settings, engine)
+    # Before the first job, which would fetch and store again what only the packs know of.
     catch_up(engine, archive, _report, rest_seconds=_REST_SECONDS if settings.storage_type == "s3" else 0)
-    stopping = threading.Event()
-    index = index_work(settings, engine, archive, stopping) if queue is QueueName.INDEXING else None
-    if index is not None:
-        threading.Thread(target=index.compare_if_replaced, daemon=True, name="compare-if-replaced").start()
-    counters, reporter = Counters(), WorkerReporter(engine, queue)
-    counting = threading.Thread(target=counters.write_until, args=(stopping, engine, reporter.report), daemon=True)
+    work = _context(settings, engine, archive, queue, redis_url)
+    reporter = WorkerReporter(engine, queue)
+    counting = threading.Thread(target=work.counters.write_until, args=(work.stopping, engine, reporter.report), daemon=True)
     counting.start()
-    work = WorkerContext(
-        settings,
-        engine,
-        Ingest(engine, archive),
-        credentials_keyring(settings),
-        Buckets(redis_url),
-        counters=counters,
-        stopping=stopping,
-        _index=index,
-    )
-    schedules = {
-        ScheduleContinuousSync(): settings.sync_frequency,
-        ReconcileIndex(): settings.reconcile_frequency,
-        EvaluateAlerts(): _ALERTS_EVERY,
-        ApplyRetention(): settings.retention_frequency,
-    }
-    settlers = {AdvanceWorkflow.name: advance_workflow.give_up}
-    relay = Relay(engine, database_url, redis_url, concurrency, settings.queue_max_depth, schedules, settlers, counters)
-    anchoring: threading.Thread | None = None
-    if queue is QueueName.INGESTION:
-        ensure_signing_key(engine, archive, work.keyring)
-        PushWatcher(work, database_url).start()
-        syslog = settings.audit_syslog.get_secret_value() if settings.audit_syslog else None
-        anchoring = Anchoring(Anchors(engine, archive, settings.archiver_data, syslog), stopping).start()
+    relay = _relay(work, database_url, redis_url, concurrency)
+    anchoring = _start_ingestion(work, archive, database_url) if queue is QueueName.INGESTION else None
     end = threading.Timer(_LAST_SECONDS, os._exit, (1,))
     end.daemon = True
     worker = WorkerProcess(
@@ -139,7 +111,7 @@ def _run(settings: Settings, queue: QueueName, alive_file: Path | None) -> int:
         concurrency=concurrency,
         processors=PROCESSORS,
         work=work,
-        counters=counters,
+        counters=work.counters,
         on_running=reporter.note_running,
         is_outage=is_outage,
         wait_until_back=work.wait_until_back,
@@ -150,25 +122,86 @@ def _run(settings: Settings, queue: QueueName, alive_file: Path | None) -> int:
         on_ready=notify_ready,
         alive_file=alive_file,
     )
-
-    async def run_and_leave() -> None:
-        """Exits from inside the loop, so that neither a hung thread nor an uncancellable task keeps the process alive."""
-        code = await worker.run()
-        if anchoring is not None:
-            anchoring.join(_ANCHOR_SECONDS)
-        stop_tracing()
-        counting.join(_ANCHOR_SECONDS)
-        counters.write(engine)  # what the last jobs counted
-        archive.close()
-        if code == PAUSED:
-            end.cancel()
-            pausing.wait_and_restart()
-        pausing.leave()
-        sys.stderr.flush()
-        os._exit(code)
-
-    asyncio.run(run_and_leave())
+    asyncio.run(_run_and_leave(worker, work, archive, pausing, end, counting, anchoring))
     return 1
+
+
+def _server_urls(settings: Settings) -> tuple[str, str]:
+    if settings.database_url is None or settings.redis_url is None:
+        raise ConfigError("a worker needs DATABASE_URL and REDIS_URL; `archiver up` sets them to its embedded servers")
+    return settings.database_url.get_secret_value(), settings.redis_url.get_secret_value()
+
+
+def _open_database(database_url: str, queue: QueueName, concurrency: int) -> Database:
+    engine = make_engine(database_url, queue, pool_size=concurrency + _SPARE_CONNECTIONS)
+    if shares_connections(engine):
+        log.warning("database_is_pooled", hint=_POOLED)
+    schema.check(engine, accepts_newer=was_resumed())
+    return engine
+
+
+def _context(settings: Settings, engine: Database, archive: Archive, queue: QueueName, redis_url: str) -> WorkerContext:
+    stopping = threading.Event()
+    index = index_work(settings, engine, archive, stopping) if queue is QueueName.INDEXING else None
+    if index is not None:
+        threading.Thread(target=index.compare_if_replaced, daemon=True, name="compare-if-replaced").start()
+    return WorkerContext(
+        settings,
+        engine,
+        Ingest(engine, archive),
+        credentials_keyring(settings),
+        Buckets(redis_url),
+        counters=Counters(),
+        stopping=stopping,
+        _index=index,
+    )
+
+
+def _relay(work: WorkerContext, database_url: str, redis_url: str, concurrency: int) -> Relay:
+    settings = work.settings
+    schedules = {
+        ScheduleContinuousSync(): settings.sync_frequency,
+        ReconcileIndex(): settings.reconcile_frequency,
+        EvaluateAlerts(): _ALERTS_EVERY,
+        ApplyRetention(): settings.retention_frequency,
+    }
+    settlers = {AdvanceWorkflow.name: advance_workflow.give_up}
+    depth = settings.queue_max_depth
+    return Relay(work.engine, database_url, redis_url, concurrency, depth, schedules, settlers, work.counters)
+
+
+def _start_ingestion(work: WorkerContext, archive: Archive, database_url: str) -> threading.Thread:
+    """What runs beside the jobs of ingestion: the watcher of push notifications, and the anchoring of the audit log."""
+    ensure_signing_key(work.engine, archive, work.keyring)
+    PushWatcher(work, database_url).start()
+    settings = work.settings
+    syslog = settings.audit_syslog.get_secret_value() if settings.audit_syslog else None
+    return Anchoring(Anchors(work.engine, archive, settings.archiver_data, syslog), work.stopping).start()
+
+
+async def _run_and_leave(
+    worker: WorkerProcess,
+    work: WorkerContext,
+    archive: Archive,
+    pausing: Pausing,
+    end: threading.Timer,
+    counting: threading.Thread,
+    anchoring: threading.Thread | None,
+) -> None:
+    """Exits from inside the loop, so that neither a hung thread nor an uncancellable task keeps the process alive."""
+    code = await worker.run()
+    if anchoring is not None:
+        anchoring.join(_ANCHOR_SECONDS)
+    stop_tracing()
+    counting.join(_ANCHOR_SECONDS)
+    work.counters.write(work.engine)  # what the last jobs counted
+    archive.close()
+    if code == PAUSED:
+        end.cancel()
+        pausing.wait_and_restart()
+    pausing.leave()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _report(sentence: str) -> None:

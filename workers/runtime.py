@@ -24,17 +24,22 @@ from archiver.db.counters import Counters
 from archiver.db.worker_reports import process_name
 from archiver.logs import get_logger, log_context
 from archiver.queue.connection import worker_client
-from archiver.queue.jobs import BadJob, JobEnvelope, Later, QueueName
+from archiver.queue.jobs import BadJob, JobEnvelope, Later, QueueName, UnknownJob
 from connectors.errors import first_line
+from workers.dead_locks import process_id, release_dead_locks
 
 _LOCK_MS = 15_000
-"""A dead worker's jobs are run elsewhere after this time: long enough for a pause of the machine, short enough for users."""
+"""A dead worker's jobs are run elsewhere after this time: long enough for a pause of the machine, short enough for users.
+On its own machine, they are run as soon as a worker starts (workers.dead_locks)."""
 _STALLED_CHECK_MS = 5_000
 _MAX_STALLED = 3
 """A job that has stalled more often than this is given up, because it may be what kills its workers."""
 _SPARE_THREADS = 4
 _FORCED_STOP_SECONDS = 3.0
 _PULSE_SECONDS = 10.0
+_UNKNOWN_PAUSE_SECONDS = 15.0
+_UPGRADE_SECONDS = 3600.0
+"""How long a rolling upgrade may take: afterwards, a job that no worker knows is a dead letter."""
 PAUSED = 75
 """EX_TEMPFAIL: the worker has finished its jobs, and is to work again once the pause is over."""
 
@@ -83,10 +88,12 @@ class WorkerProcess:
         client = worker_client(self.redis_url)
         threads = ThreadPoolExecutor(self.concurrency + _SPARE_THREADS, thread_name_prefix=self.queue)
         worker = Worker(self.queue, self._processor(threads), self._options(client))
+        worker.id = process_id()  # the start of the token in the lock of each job
         worker.on("error", lambda error, *_: log.error("worker_error", queue=self.queue, error=str(error)))
         worker.on("failed", self._failed)
         worker.on("stalled", lambda *_: self.counters.add("archiver_jobs_stalled", queue=self.queue))
         await worker.blockingRedisConnection.getRedisVersion()  # without it, delays are rounded up to whole seconds
+        await self._take_over(worker)
         work = asyncio.create_task(worker.run())
         stopping = asyncio.create_task(stop.wait())
         # Whichever ends first ends the process: a dead BullMQ loop or relay must not go unnoticed, and the supervisor restarts
@@ -117,6 +124,11 @@ class WorkerProcess:
             threads.shutdown(wait=False, cancel_futures=True)
             with contextlib.suppress(Exception):
                 await client.aclose()
+
+    async def _take_over(self, worker: Worker) -> None:
+        if jobs := await release_dead_locks(worker.client, worker.backend.toKey):
+            log.warning("jobs_of_a_dead_worker", queue=self.queue, jobs=jobs)
+            await worker.runStalledJobsCheck()
 
     def _failed(self, job: Any, error: Any, *_: Any) -> None:
         log.warning("job_failed", **_ids(job), error=str(error))
@@ -176,6 +188,11 @@ class WorkerProcess:
         try:
             envelope = JobEnvelope.decode(job.name, job.data)
             processor = self.processors[job.name]
+        except UnknownJob as error:
+            if _age_seconds(job) < _UPGRADE_SECONDS:  # left to a worker of a newer release
+                log.warning("job_of_another_release", **_ids(job), reason=str(error))
+                raise Later(_UNKNOWN_PAUSE_SECONDS) from error
+            raise UnrecoverableError(str(error)) from error
         except (BadJob, KeyError) as error:
             # A job that this release does not understand will not become valid: no attempt is spent on it.
             raise UnrecoverableError(str(error)) from error
@@ -218,6 +235,10 @@ async def _delay(job: Any, token: str, seconds: float) -> None:
     await job.queue.client.hset(job.queue.backend.toKey(job.id), mapping={"atm": 0, "stc": 0})
     job.queue.lockManager.untrack_job(job.id)  # the job no longer has a lock to renew
     await job.moveToDelayed(round((time.time() + seconds) * 1000), token)
+
+
+def _age_seconds(job: Any) -> float:
+    return time.time() - float(job.timestamp) / 1000
 
 
 def _log_cause(queue: QueueName, ended: set[asyncio.Task[Any]]) -> None:

@@ -81,11 +81,11 @@ class MailScope:
         return self._first(alias, "received_at") if self.mailboxes is not None else f"{alias}.received_at"
 
     def date_origin(self, alias: str = "m") -> str:
-        """Where nothing in the message says when, it is by the visible copies whether a server did."""
+        """If the message itself has no date, only the visible copies decide whether a server gave one."""
         if self.mailboxes is None:
             return f"{alias}.date_origin"
-        told = f"CASE WHEN {self.received_at(alias)} IS NULL THEN 'none' ELSE 'server' END"
-        return f"CASE WHEN {alias}.date_origin IN ('server', 'none') THEN {told} ELSE {alias}.date_origin END"
+        by_server = f"CASE WHEN {self.received_at(alias)} IS NULL THEN 'none' ELSE 'server' END"
+        return f"CASE WHEN {alias}.date_origin IN ('server', 'none') THEN {by_server} ELSE {alias}.date_origin END"
 
     def _first(self, alias: str, column: str) -> str:
         seen = self.copies("sf")

@@ -1,1 +1,1 @@
-"""Alerts: rules that find what is wrong, their state in Postgres, and the channels through which people are told."""
+"""Alerts: rules that find what is wrong, their state in Postgres, and the channels that notify people."""

@@ -1,4 +1,4 @@
-"""Channels: who is told, where, about what, and when not."""
+"""Channels: who is notified, where, about what, and when not."""
 
 from __future__ import annotations
 

@@ -13,8 +13,8 @@ from archiver.alerts import environment
 from archiver.alerts.plan import Finding
 from archiver.config import Settings
 from archiver.db.states import AlertSeverity
-from archiver.maintenance import outcomes
-from archiver.maintenance.doctor import OPEN_AUDIT_GAPS
+from archiver.maintenance.checks import outcomes
+from archiver.maintenance.checks.doctor import OPEN_AUDIT_GAPS
 
 _FAILING = text("""
     SELECT s.id AS subject, s.name AS source, coalesce(s.status_message, '') AS reason,
@@ -76,6 +76,22 @@ _API_KEYS = text("""
     FROM api_keys k JOIN users u ON u.id = k.user_id
     WHERE k.revoked_at IS NULL AND k.expires_at > now() AND k.expires_at < now() + :threshold * interval '1 day'
       AND k.last_used_at > now() - interval '30 days'""")
+
+_APPROVALS = text("""
+    SELECT '' AS subject, count(*) AS n, floor(extract(epoch FROM now() - min(since)) / 86400) AS days FROM (
+        SELECT created_at AS since FROM policy_versions WHERE approved_at IS NULL AND rejected_at IS NULL
+        UNION ALL SELECT release_requested_at FROM holds WHERE release_requested_at IS NOT NULL AND released_at IS NULL
+        UNION ALL SELECT searched_at FROM erasures
+            WHERE searched_at IS NOT NULL AND approved_at IS NULL AND rejected_at IS NULL) AS waiting
+    HAVING min(since) < now() - :threshold * interval '1 day'""")
+
+# Only the newest run counts: the next one that succeeds resolves it. An erasure that merely waits for a pack is no failure
+# until it has waited for a week.
+_RETENTION = text("""
+    SELECT 'run' AS subject, error AS reason FROM (SELECT error FROM retention_runs ORDER BY id DESC LIMIT 1) AS newest
+    WHERE error IS NOT NULL
+    UNION ALL SELECT CAST(id AS text), name || ': ' || error FROM erasures WHERE error IS NOT NULL AND finished_at IS NULL
+        AND rejected_at IS NULL AND (deleted_at IS NULL OR deleted_at < now() - interval '7 days')""")
 
 _FIRST_MAIL = text("SELECT min(created_at) FROM packs")
 
@@ -200,4 +216,6 @@ CONDITIONS: dict[str, Condition] = {
     "backup_failed": _failed("backup_failed", outcomes.BACKUP),
     "backup_old": _backup_old,
     "keys_not_copied": _keys_not_copied,
+    "approval_pending": _query("approval_pending", _APPROVALS),
+    "retention_failed": _query("retention_failed", _RETENTION),
 }

@@ -34,7 +34,7 @@ _INSERT = text("""
     INSERT INTO alert_deliveries (id, alert_id, channel_id, event, details, not_before)
     VALUES (:id, :alert_id, :channel_id, :event, CAST(:details AS jsonb), :not_before)""")
 
-# What nobody has been told about needs no end, either.
+# An alert whose start was sent to no one needs no notice of its end, either.
 _CANCEL = text("""
     UPDATE alert_deliveries SET state = 'cancelled' WHERE alert_id = :alert_id AND channel_id = :channel_id AND event = 'raised'
         AND state = 'pending' AND attempts = 0 RETURNING id""")

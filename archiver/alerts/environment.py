@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 from archiver.access import audit
 from archiver.access.principal import Principal
 from archiver.config import Settings
-from archiver.maintenance import outcomes
+from archiver.maintenance.checks import outcomes
 from archiver.maintenance.status import workers_alive
 from archiver.secrets import Keyring, credentials_keyring, storage_keyring
 
@@ -54,7 +54,7 @@ def _peer_end(plain: socket.socket, host: str) -> datetime | None:
 
 
 def uncopied_keys(connection: Connection, settings: Settings) -> list[str]:
-    """The ids of the active keys in the data folder of which nobody has confirmed a copy. Keys from variables are elsewhere."""
+    """The ids of the active keys in the data folder whose copy has not been confirmed. Keys from variables are elsewhere."""
     outcome = outcomes.load(connection, outcomes.KEYS_COPIED)
     confirmed = set(outcome.details.get("keys", [])) if outcome else set()
     return [key_id for key_id in _active_keys(settings) if key_id not in confirmed]

@@ -97,14 +97,14 @@ def _apply(
     raised = list(connection.execute(_RAISE, {"ids": list(changes.raise_ids)}))
     begun = [_begin(connection, finding, rules) for finding in changes.begin]
     resolved = list(connection.execute(_RESOLVE, {"ids": list(changes.resolve_ids)}))
-    told = [
+    notices = [
         *((row, NoticeEvent.RAISED) for row in (*raised, *filter(None, begun))),
         *((row, NoticeEvent.RESOLVED) for row in resolved),
     ]
-    for (alert_id, rule, severity), event in told:
+    for (alert_id, rule, severity), event in notices:
         announce(connection, channels, alert_id, rule, AlertSeverity(severity), event, now)
         log.warning("alert" if event is NoticeEvent.RAISED else "alert_resolved", rule=rule, alert=str(alert_id))
-    return sum(1 for _, event in told if event is NoticeEvent.RAISED), len(resolved)
+    return sum(1 for _, event in notices if event is NoticeEvent.RAISED), len(resolved)
 
 
 def _begin(connection: Connection, finding: Finding, rules: Mapping[str, AlertRule]) -> tuple[UUID, str, str] | None:

@@ -56,7 +56,7 @@ def past_alerts(connection: Connection, limit: int = 100, before: tuple[datetime
 
 
 def count_open(connection: Connection) -> int:
-    """Those that nobody has acknowledged, for the bell."""
+    """Unacknowledged alerts, for the bell."""
     statement = text(
         "SELECT count(*) FROM alerts WHERE raised_at IS NOT NULL AND resolved_at IS NULL AND acknowledged_at IS NULL"
     )

@@ -52,6 +52,8 @@ RULES: dict[str, AlertRule] = {
         AlertRule("backup_failed", _CRITICAL),
         AlertRule("backup_old", _WARNING, 8, "days"),
         AlertRule("keys_not_copied", _WARNING, 1, "days"),
+        AlertRule("approval_pending", _WARNING, 1, "days"),
+        AlertRule("retention_failed", _CRITICAL),
     )
 }
 

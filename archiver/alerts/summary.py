@@ -12,7 +12,7 @@ from archiver.alerts import wording
 from archiver.alerts.channels import AlertChannel
 from archiver.alerts.deliveries import announce_text
 from archiver.db.states import NoticeEvent
-from archiver.maintenance import outcomes
+from archiver.maintenance.checks import outcomes
 
 _HOUR = 7
 _WEEK = timedelta(days=7)

@@ -59,8 +59,9 @@ class ChildUnusable(Exception):
 class ChildProcess:
     """A running `archiver.extract.serving`. Only one thread may use it at a time, except for `kill`."""
 
-    def __init__(self, module: str, *, programs: bool = False) -> None:
-        """With `programs`, it may start others (OCR) and has a folder for their files."""
+    def __init__(self, module: str, *, programs: bool = False, files: tuple[int, ...] = ()) -> None:
+        """With `programs`, it may start others (OCR) and has a folder for their files. `files` are open descriptors that it
+        inherits: it can't open any."""
         watched, self._held = os.pipe()
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed by dispose
         self._scratch = _scratch() if programs else None
@@ -71,7 +72,7 @@ class ChildProcess:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._stderr,
-                pass_fds=(watched,),
+                pass_fds=(watched, *files),
                 start_new_session=True,
                 pipesize=_PIPE_BYTES if sys.platform == "linux" else -1,
                 env=_environment(scratch[0] if scratch else None),

@@ -51,13 +51,13 @@ def serve(known: Answers, requests: BinaryIO, answers: BinaryIO, sizes: int | No
     while (request := wire.read(requests)) is not None:
         header, pieces = request
         _limit_cpu(float(header["seconds"]))
-        told, given = _answered(known[header["op"]], header, pieces)
+        response, given = _answered(known[header["op"]], header, pieces)
         del request, pieces
-        _write(answers, told, given, sizes)
+        _write(answers, response, given, sizes)
 
 
-def _write(answers: BinaryIO, told: dict[str, Any], given: Sequence[bytes], sizes: int | None) -> None:
-    answers.write(wire.encode({**told, "sizes": [len(piece) for piece in given], "resident_bytes": _resident_bytes(sizes)}))
+def _write(answers: BinaryIO, response: dict[str, Any], given: Sequence[bytes], sizes: int | None) -> None:
+    answers.write(wire.encode({**response, "sizes": [len(piece) for piece in given], "resident_bytes": _resident_bytes(sizes)}))
     for piece in given:
         answers.write(piece)
     answers.flush()

@@ -25,8 +25,8 @@ from archiver.http.pages import errors
 from archiver.http.pages.base import templates
 from archiver.http.pages.router import pages
 from archiver.logs import get_logger
+from archiver.maintenance.checks.health import Health, check_parts
 from archiver.maintenance.figures import disk_figures, queue_figures, shared_figures
-from archiver.maintenance.health import Health, check_parts
 from archiver.maintenance.status import index_figures
 
 _HEALTH_CACHE_SECONDS = 2.0

@@ -13,8 +13,8 @@ from prometheus_client.registry import Collector
 from archiver import __version__
 from archiver.db.counters import SECONDS_BUCKETS, CounterKey
 from archiver.db.states import SearchState
+from archiver.maintenance.checks.health import Health
 from archiver.maintenance.figures import Figure
-from archiver.maintenance.health import Health
 from archiver.maintenance.status import IndexState
 
 

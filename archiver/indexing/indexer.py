@@ -35,7 +35,8 @@ from archiver.parsing.readers import MailReaders
 from archiver.search.index import REQUEST_BYTES, SearchRefused, SearchServer
 from archiver.store.archive import Archive
 
-_BATCH_BYTES = 24 << 20
+_BATCH_BYTES = 96 << 20
+"""Of raw mail in a lease. Attachments that are stored apart are not read, and documents are sent as they are made."""
 _REQUESTS_UNDER_WAY = 4
 _BATCHES_UNDER_WAY = 2
 _RENEW_SECONDS = statements.LEASE_SECONDS / 3

@@ -12,8 +12,9 @@ from sqlalchemy import Connection
 
 from archiver.db import sql
 from archiver.indexing.rows import ThreadLink, ThreadMember
-from archiver.mail.thread_groups import Key, group_messages, hash_key, own_key, parents_of
+from archiver.mail.thread_groups import Decisions, Key, group_messages, linked_keys, own_key
 from archiver.search.conversations import load_correspondents
+from archiver.search.thread_decisions import load_decisions
 
 # Messages that are assigned to a thread, but whose documents are still under way, do not have it in their row yet.
 _MEMBERS = """
@@ -24,9 +25,9 @@ _MEMBERS = """
 _LARGE = """
     SELECT thread_id FROM messages WHERE thread_id = ANY(:threads::uuid[]) GROUP BY thread_id HAVING count(*) > :limit"""
 _THREADS = "SELECT key, thread_id FROM thread_links WHERE key = ANY(:keys::uuid[])"
-_MOVE_LINKS = """
-    UPDATE thread_links SET thread_id = x.t FROM json_to_recordset(:rows::json) AS x(k uuid, t uuid)
-    WHERE thread_links.key = x.k"""
+_SET_LINKS = """
+    INSERT INTO thread_links (key, thread_id) SELECT k, t FROM json_to_recordset(:rows::json) AS x(k uuid, t uuid)
+    ON CONFLICT (key) DO UPDATE SET thread_id = excluded.thread_id"""
 _MOVE_MESSAGES = """
     UPDATE messages SET thread_id = moved.t, index_version = index_version + 1
     FROM (SELECT m.id, x.t FROM json_to_recordset(:rows::json) AS x(i uuid, t uuid) JOIN messages m ON m.id = x.i
@@ -42,12 +43,13 @@ def regroup(connection: Connection, threads: Sequence[UUID], ids: Iterable[UUID]
     if not small:
         return 0
     rows = sql.query(connection, _MEMBERS, ThreadMember, threads=sql.uuids(small), ids=sql.uuids(ids))
+    decisions = load_decisions(connection, rows)
     by_thread = _by_thread(connection, rows, small)
     new = 0
     for thread, members in sorted(by_thread.items()):
-        groups = group_messages(members, lambda ids: load_correspondents(connection, ids))
+        groups = group_messages(members, lambda ids: load_correspondents(connection, ids), decisions)
         if len(groups) > 1:
-            _split(connection, thread, members, groups)
+            _split(connection, thread, members, groups, decisions)
             new += len(groups) - 1
     return new
 
@@ -66,17 +68,22 @@ def _by_thread(
     return found
 
 
-def _split(connection: Connection, thread: UUID, members: Sequence[ThreadMember], groups: Sequence[Sequence[UUID]]) -> None:
+def _split(
+    connection: Connection,
+    thread: UUID,
+    members: Sequence[ThreadMember],
+    groups: Sequence[Sequence[UUID]],
+    decisions: Decisions,
+) -> None:
     rows = {row.id: row for row in members}
     stays = next((group for group in groups if thread in group), None) or min(groups, key=min)
-    moved, links = [], []
+    moved, links = [], dict[Key, UUID]()
     for group in groups:
         if group is stays:
             continue
         name = min(group)
         for message_id in group:
             moved.append({"i": message_id, "t": name})
-            own = {own_key(rows[message_id]), *map(hash_key, parents_of(rows[message_id]))}
-            links += [{"k": key, "t": name} for key in own]
-    sql.run(connection, _MOVE_LINKS, rows=sql.rows(links))
+            links |= dict.fromkeys((own_key(rows[message_id]), *linked_keys(rows[message_id], decisions)), name)
+    sql.run(connection, _SET_LINKS, rows=sql.rows([{"k": key, "t": name} for key, name in sorted(links.items())]))
     sql.run(connection, _MOVE_MESSAGES, rows=sql.rows(moved))

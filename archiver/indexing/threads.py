@@ -20,17 +20,19 @@ from archiver.indexing.rows import AnsweredMessage, SubjectReply
 from archiver.indexing.thread_splits import regroup
 from archiver.mail.thread_groups import (
     MOST_EARLIER,
+    UNDECIDED,
     Components,
+    Decisions,
     Key,
     Threadable,
-    hash_key,
     keys_of,
+    linked_keys,
     own_key,
-    parents_of,
     subject_key,
 )
 from archiver.mail.threads import FALLBACK_DAYS, normalise_subject
 from archiver.search.conversations import MOST_PEOPLE
+from archiver.search.thread_decisions import decisions_on, load_decisions
 
 # One transaction at a time joins threads; those that write what was joined (archiver.indexing.indexer) hold it together.
 _ALONE = "SELECT pg_advisory_xact_lock(hashtextextended('archiver:threads', 0))"
@@ -87,6 +89,11 @@ _ANSWERED = f"""
         ORDER BY e.sort_at DESC, e.id DESC LIMIT 1) AS answered"""  # noqa: S608
 
 
+ADD_MEMBERS = """
+    INSERT INTO thread_split_members (split_id, key)
+    SELECT s, k FROM json_to_recordset(:rows::json) AS x(s uuid, k uuid) ON CONFLICT DO NOTHING"""
+
+
 class HexLink(NamedTuple):
     """Both as hex digits."""
 
@@ -110,8 +117,9 @@ def join_threads(connection: Connection, messages: Sequence[Threadable]) -> dict
     To be called in a transaction that holds no lock on a message.
     """
     hold_threads_alone(connection)
-    keys = {message.id: (own_key(message), *map(hash_key, parents_of(message))) for message in messages}
-    answers = _find_answers(connection, messages)
+    decisions = _decide(connection, messages)
+    keys = {message.id: (own_key(message), *linked_keys(message, decisions)) for message in messages}
+    answers = _find_answers(connection, messages, decisions)
     asked = {key for listed in keys.values() for key in listed}
     known = _links(connection, asked | {key for pair in answers.items() for key in pair})
     components = Components()
@@ -133,6 +141,23 @@ def join_threads(connection: Connection, messages: Sequence[Threadable]) -> dict
         moved = _links(connection, {listed[0] for listed in keys.values()})
         return {message_id: uuid_of(int(moved[listed[0]], 16)) for message_id, listed in keys.items()}
     return {message_id: uuid_of(int(threads[components.find(listed[0])], 16)) for message_id, listed in keys.items()}
+
+
+def _decide(connection: Connection, messages: Sequence[Threadable]) -> Decisions:
+    """What people decided about these messages. What answers to a part that was split off is in it from now on, so that its own
+    answers are, too, whatever else they name."""
+    known = load_decisions(connection, messages)
+    if not known:
+        return known
+    found, parts = dict(known), set(known.values())
+    for message in sorted(messages, key=lambda one: (one.sort_at, one.id)):
+        linked = linked_keys(message, found)
+        if linked and linked[0] in parts:
+            found.setdefault(own_key(message), linked[0])
+    added = [{"s": part, "k": key} for key, part in sorted(found.items()) if key not in known]
+    if added:
+        sql.run(connection, ADD_MEMBERS, rows=sql.rows(added))
+    return found
 
 
 def _links(connection: Connection, keys: Iterable[Key]) -> dict[Key, Key]:
@@ -167,19 +192,23 @@ def _write(
         sql.run(connection, _ADD_LINKS, rows=sql.rows(added))
 
 
-def _find_answers(connection: Connection, messages: Sequence[Threadable]) -> Mapping[Key, Key]:
+def _find_answers(connection: Connection, messages: Sequence[Threadable], decisions: Decisions) -> Mapping[Key, Key]:
     """By the key of each reply that goes by its subject, among these and near them, the key of what it answers to."""
     replies: dict[UUID, dict[str, Any]] = {}
     near = []
     for message in messages:
-        keys = keys_of(message)
+        keys = keys_of(message, decisions)
         if keys.subject:
             near.append({"k": subject_key(keys.subject, is_reply=True), "at": message.sort_at})
         if keys.goes_by_subject:
             replies[message.id] = _reply_row(message, keys.subject)
     own = {message.id: own_key(message) for message in messages}
     if near:
-        for row in sql.query(connection, _REPLIES, SubjectReply, rows=sql.rows(near), days=FALLBACK_DAYS, limit=_MOST_REPLIES):
+        later = sql.query(connection, _REPLIES, SubjectReply, rows=sql.rows(near), days=FALLBACK_DAYS, limit=_MOST_REPLIES)
+        decided = decisions_on(connection, map(own_key, later)) if later else UNDECIDED
+        for row in later:
+            if own_key(row) in decided:
+                continue
             replies.setdefault(row.id, _reply_row(row, normalise_subject(row.subject or "")[0]))
             own[row.id] = own_key(row)
     if not replies:

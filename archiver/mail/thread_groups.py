@@ -26,6 +26,28 @@ def own_key(message: Identified) -> Key:
     return hash_key(message.internet_message_id) if message.internet_message_id else message.id.hex
 
 
+Decisions = Mapping[Key, Key]
+"""By the own key of messages, the part of a conversation that a person split off with them."""
+UNDECIDED: Decisions = {}
+
+
+def linked_keys(message: Threadable, decisions: Decisions = UNDECIDED) -> list[Key]:
+    """What a message belongs with, besides itself: what it names, unless a person decided otherwise.
+
+    A message that was split off belongs with its part alone. One that answers to such a message belongs with that part, and
+    with nothing that it names from before the split.
+    """
+    if (part := decisions.get(own_key(message))) is not None:
+        return [part]
+    parents = parents_of(message)
+    if not decisions:
+        return list(map(hash_key, parents))
+    nearest = [*(one for one in parents if one != message.in_reply_to), *filter(None, [message.in_reply_to])]
+    keys = list(map(hash_key, nearest))
+    last = max((at for at, key in enumerate(keys) if key in decisions), default=None)
+    return keys if last is None else [decisions[keys[last]], *keys[last + 1 :]]
+
+
 class Identified(Protocol):
     @property
     def id(self) -> UUID: ...
@@ -62,14 +84,16 @@ class VisibleMessage(Threadable, Protocol):
 CorrespondentsOf = Callable[[Sequence[UUID]], Mapping[UUID, Correspondents]]
 
 
-def group_messages(messages: Sequence[VisibleMessage], correspondents_of: CorrespondentsOf) -> list[list[UUID]]:
-    """Which of these belong together by what is in them alone. `correspondents_of` is called once, for those that subjects may
-    join."""
+def group_messages(
+    messages: Sequence[VisibleMessage], correspondents_of: CorrespondentsOf, decisions: Decisions = UNDECIDED
+) -> list[list[UUID]]:
+    """Which of these belong together by what is in them, and by what a person decided. `correspondents_of` is called once, for
+    those that subjects may join."""
     components = Components()
     for message in messages:
-        for parent in parents_of(message):
-            components.join(own_key(message), hash_key(parent))
-    apart = _apart(messages, components)
+        for key in linked_keys(message, decisions):
+            components.join(own_key(message), key)
+    apart = _apart(messages, components, decisions)
     known = correspondents_of([message.id for those in apart for message, _ in those]) if apart else {}
     for those in apart:
         _join_by_subject(those, known, components)
@@ -82,11 +106,11 @@ def group_messages(messages: Sequence[VisibleMessage], correspondents_of: Corres
 _WithKeys = tuple[VisibleMessage, ThreadKeys]
 
 
-def _apart(messages: Sequence[VisibleMessage], components: Components) -> list[list[_WithKeys]]:
+def _apart(messages: Sequence[VisibleMessage], components: Components, decisions: Decisions) -> list[list[_WithKeys]]:
     """Messages of one subject, oldest first, that ids have not joined to one group, where one of them goes by its subject."""
     by_subject: dict[str, list[_WithKeys]] = {}
     for message in sorted(messages, key=lambda each: (each.sort_at, each.id)):
-        keys = keys_of(message)
+        keys = keys_of(message, decisions)
         by_subject.setdefault(keys.subject, []).append((message, keys))
     by_subject.pop("", None)
     return [
@@ -112,9 +136,10 @@ def _join_by_subject(those: Sequence[_WithKeys], known: Mapping[UUID, Correspond
             break
 
 
-def keys_of(row: Threadable) -> ThreadKeys:
-    """Without its correspondents, which are not in the row."""
+def keys_of(row: Threadable, decisions: Decisions = UNDECIDED) -> ThreadKeys:
+    """Without its correspondents, which are not in the row. What was split off answers to nothing by its subject."""
     subject, is_reply = normalise_subject(row.subject or "")
+    is_reply = is_reply and own_key(row) not in decisions
     return ThreadKeys(row.internet_message_id or "", tuple(parents_of(row)), subject, is_reply)
 
 

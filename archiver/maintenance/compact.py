@@ -10,7 +10,7 @@ marked then, and their files are removed a day later, when no process can still 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -21,8 +21,8 @@ from sqlalchemy import Connection, Engine, text
 
 from archiver.db import sql
 from archiver.logs import get_logger
-from archiver.maintenance.adopt import Adopted, adopt
-from archiver.maintenance.pack_removal import remove_retired
+from archiver.maintenance.backups.pack_removal import remove_retired
+from archiver.maintenance.recovery.adopt import Adopted, adopt
 from archiver.maintenance.rows import FilledPack
 from archiver.store.archive import Archive
 from archiver.store.backend import SealedPack
@@ -90,11 +90,13 @@ def compact(
     *,
     rekey: bool = False,
     everything: bool = False,
+    only: Collection[UUID] | None = None,
     keep_retired: timedelta = timedelta(days=1),
     rest_seconds: float = _REST_SECONDS,
     check_room: Callable[[int], None] = lambda more_bytes: None,
 ) -> Compacted:
     """`rekey`: also packs with other keys than the active one, which are re-encrypted. `everything`: every pack.
+    `only`: these packs, however little is to be dropped from them, and no others.
 
     `check_room` is called before each new pack, because the old ones stay for a day; what it raises ends the compaction.
     """
@@ -102,12 +104,12 @@ def compact(
     remove_older(scratch.glob(f"{_SCRATCH}*"), _STALE)
     adopted = adopt(engine, archive, rest_seconds=rest_seconds)
     done = _with_adopted(Compacted(removed=remove_retired(engine, archive, keep_retired)), adopted)
-    for group in _groups(_candidates(engine, archive, rekey, everything)):
+    for group in _groups(_candidates(engine, archive, rekey, everything, only)):
         check_room(2 * sum(pack.live_bytes for pack in group))  # first in the scratch folder, then in the archive
         with ExitStack() as held:
             ids = [pack.id for pack in group if _hold(archive, pack.id, rest_seconds, held)]
             done = _with_adopted(done, adopt(engine, archive, pack_ids=ids, held=ids, rest_seconds=rest_seconds))
-            work = _Work(engine, archive, scratch, rekey=rekey, everything=everything)
+            work = _Work(engine, archive, scratch, rekey=rekey, everything=everything or only is not None)
             done = work.replace(_packs(engine, ids), done)
     return done
 
@@ -123,7 +125,12 @@ def _with_adopted(done: Compacted, adopted: Adopted) -> Compacted:
     return replace(done, adopted=done.adopted + adopted.messages, damage=(*done.damage, *damage))
 
 
-def _candidates(engine: Engine, archive: Archive, rekey: bool, everything: bool) -> Iterator[FilledPack]:
+def _candidates(
+    engine: Engine, archive: Archive, rekey: bool, everything: bool, only: Collection[UUID] | None
+) -> Iterator[FilledPack]:
+    if only is not None:
+        yield from _packs(engine, list(only))
+        return
     for row in _packs(engine):
         if (
             everything

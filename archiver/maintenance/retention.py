@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from uuid import UUID
 
 import structlog
 from sqlalchemy import Engine
@@ -10,9 +11,10 @@ from sqlalchemy import Engine
 from archiver.config import Settings
 from archiver.errors import NotReady
 from archiver.evidence.signing import load_key
+from archiver.maintenance.erasure.eraser import Eraser
 from archiver.maintenance.snapshot import ensure_signing_key, save_config
-from archiver.retention import holds
-from archiver.retention.runs import SYSTEM, Executor, RetentionRun
+from archiver.retention import erasures, holds
+from archiver.retention.runs import SYSTEM, Executor, RetentionRun, Sign
 from archiver.search.service import open_search
 from archiver.secrets import Keyring
 from archiver.store.archive import Archive
@@ -38,7 +40,27 @@ def apply(
     return run
 
 
+def erase(
+    settings: Settings,
+    engine: Engine,
+    archive: Archive,
+    keyring: Keyring,
+    stopping: Callable[[], bool] = lambda: False,
+) -> list[UUID]:
+    """Goes on with the erasures that were requested. Returns those that it finished."""
+    with engine.connect() as connection:
+        if all(one.state in ("review", "finished", "rejected") for one in erasures.list_erasures(connection)):
+            return []
+    finished = Eraser(settings, engine, archive, signer(engine, archive, keyring), stopping).advance()
+    save_config(engine, archive)  # with the receipts
+    return finished
+
+
 def executor(engine: Engine, archive: Archive, keyring: Keyring) -> Executor:
+    return Executor(engine, archive, signer(engine, archive, keyring), principal=SYSTEM)
+
+
+def signer(engine: Engine, archive: Archive, keyring: Keyring) -> Sign:
     ensure_signing_key(engine, archive, keyring)
     with engine.connect() as connection:
         key = load_key(connection, keyring)
@@ -47,4 +69,4 @@ def executor(engine: Engine, archive: Archive, keyring: Keyring) -> Executor:
     def sign(subject: str, digest: bytes) -> tuple[str, bytes]:
         return key.id, key.sign(subject, digest)
 
-    return Executor(engine, archive, sign, principal=SYSTEM)
+    return sign

@@ -1,7 +1,7 @@
-"""Snapshots of the configuration in the packs (sources, mailboxes, users, grants, retention), so that a rebuild restores it.
+"""Snapshots of the configuration in the packs (sources, users, grants, alerts, retention), so that a rebuild restores it.
 
 Code that changes one of these tables calls `save_config` afterwards. The credentials of sources are never included; second
-factors and signing keys are, sealed with ENCRYPTION_KEY as in the database.
+factors, signing keys and addresses of alert channels are, sealed with ENCRYPTION_KEY as in the database.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Engine, text
 
 from archiver.db import sql
 from archiver.evidence.signing import create_key
-from archiver.maintenance.origins import WITHOUT_CREDENTIALS
+from archiver.maintenance.recovery.origins import WITHOUT_CREDENTIALS
 from archiver.secrets import Keyring
 from archiver.store.archive import Archive
 from archiver.store.journal import Config
@@ -27,19 +27,36 @@ _COLUMNS = {  # in the order in which they can be inserted
     "mailboxes": "id, source_id, address, display_name, provider_id, created_at, gone_at, former_address, replaces_id",
     "signing_keys": "id, public_key, private_key, created_at",
     "grants": "id, user_id, mailbox_id, address_pattern, source_id, may_ingest, created_at",
+    "alert_rules": "name, enabled, threshold, for_minutes, updated_at",
+    "alert_channels": "id, user_id, name, address, min_severity, muted, wants_summary, language, zone, quiet_from, "
+    "quiet_until, created_at",
     "holds": "id, name, reason, mailbox_ids, addresses, query, zone, created_by, created_by_id, created_at, "
     "release_requested_at, release_requested_by, release_requested_by_id, release_reason, released_at, released_by",
     "hold_messages": "hold_id, message_id, is_selected",
+    "thread_splits": "id, message_id, created_by, created_by_id, created_at, undone_at, undone_by",
+    "thread_split_members": "key, split_id",
     "policy_versions": "id, policy_id, number, name, query, zone, counted_from, from_year_end, keep_for, delete_after, "
     "is_retired, reason, created_by, created_at, simulated_at, approved_by, approved_at, rejected_by, rejected_at",
     "retention_runs": "id, started_at, finished_at, version_ids, copies, messages, size_bytes, held, unclear, tombstone_ids, "
     "error, receipt, signature, key",
+    "erasures": "id, name, reason, created_by, created_at, searched_at, unread, approved_by, approved_at, copies, messages, "
+    "size_bytes, kept, excluded, exports, tombstone_ids, deleted_at, pack_ids, finished_at, receipt, signature, key",
 }
 _ONLY = {
     "hold_messages": "WHERE is_selected AND EXISTS (SELECT 1 FROM holds h WHERE h.id = hold_id AND h.released_at IS NULL)",
     "retention_runs": "WHERE finished_at IS NOT NULL",
+    "erasures": "WHERE deleted_at IS NOT NULL",
+    "thread_split_members": "WHERE EXISTS (SELECT 1 FROM thread_splits s WHERE s.id = split_id AND s.undone_at IS NULL)",
 }
-_CHANGED = {"holds": "(id)", "policy_versions": "(id)", "signing_keys": "(id)"}
+_CHANGED = {
+    "erasures": "(id)",
+    "holds": "(id)",
+    "policy_versions": "(id)",
+    "signing_keys": "(id)",
+    "alert_rules": "(name)",
+    "alert_channels": "(id)",
+    "thread_splits": "(id)",
+}
 """Rows that are replaced by those of a newer snapshot: a hold that was released stays released."""
 
 _PAUSE = text("UPDATE ingestion_sources SET status = 'paused', status_message = :why WHERE id = ANY(:ids)")

@@ -12,6 +12,8 @@ from archiver.mail.text.safe_html import safe_html
 _TEXT_CHARS = 1_000_000
 _EMBEDDED_BYTES = 24 << 20
 _OTHER_FORM = "\n[Only in the other form of this text:]\n"
+_MARK = "x-archiver-converted-from"
+_CONVERTED = frozenset({"PST", "MSG"})
 IMAGE_TYPES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 """Types that browsers show without running anything."""
 
@@ -41,6 +43,8 @@ class MailContent:
     attachments: tuple[FileInfo, ...] = ()
     is_encrypted: bool = False
     is_signed: bool = False
+    converted_from: str = ""
+    """The kind of file that the message was built from (PST, MSG), as its header says."""
     reason: str = ""
 
 
@@ -68,7 +72,13 @@ def content_of(raw: bytes, files_at: str) -> MailContent:
         attachments=_files(message),
         is_encrypted=message.flags.encrypted,
         is_signed=message.flags.signed,
+        converted_from=_converted_from(message),
     )
+
+
+def _converted_from(message: Message) -> str:
+    marks = (value.split()[0].upper() for name, value in message.fields if name == _MARK and value.strip())
+    return next((kind for kind in marks if kind in _CONVERTED), "")
 
 
 def _shown_text(message: Message) -> str:

@@ -42,6 +42,10 @@ class BadJob(ArchiverError):
     """A job whose data does not match its kind. Retrying does not help."""
 
 
+class UnknownJob(BadJob):
+    """A job of another release: while workers are being upgraded, one of the newer release can run it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
     """The data of a job. A subclass is a kind of job; its class variables define how it runs."""
@@ -198,7 +202,7 @@ class AdvanceWorkflow(Job):
 
     name = "advance-workflow"
     priority = MAILBOX_PRIORITY
-    timeout_seconds = 6 * 3600.0
+    timeout_seconds = 48 * 3600.0  # longer than any of its steps, which may take half a day
 
     run_id: UUID
 
@@ -274,11 +278,11 @@ class JobEnvelope:
     def decode(cls, name: str, encoded: Any) -> JobEnvelope:
         kind = JOBS.get(name)
         if kind is None:
-            raise BadJob(f"there is no job named {name!r}")
+            raise UnknownJob(f"there is no job named {name!r}")
         try:
             version, data = encoded["v"], encoded["data"]
             if version != ENVELOPE_VERSION:
-                raise BadJob(f"{name}: unknown envelope version {version!r}; was it sent by a newer release?")
+                raise UnknownJob(f"{name}: unknown envelope version {version!r}; was it sent by a newer release?")
             at = datetime.fromisoformat(encoded["at"])
             ids = (encoded["correlation_id"], encoded["causation_id"])
             return cls(encoded["id"], kind.from_data(data), *ids, at, trace=encoded.get("trace"))

@@ -63,7 +63,8 @@ _DROP_OBJECTS = text("""
     DELETE FROM objects o WHERE o.sha256 = ANY(:hashes) AND (
         (o.kind = 'message' AND NOT EXISTS (SELECT 1 FROM messages m WHERE m.sha256 = o.sha256)
                             AND NOT EXISTS (SELECT 1 FROM dead_letters d WHERE d.raw_sha256 = o.sha256))
-        OR (o.kind = 'part' AND NOT EXISTS (SELECT 1 FROM message_parts p WHERE p.part_sha256 = o.sha256)))""")
+        OR (o.kind = 'part' AND NOT EXISTS (SELECT 1 FROM message_parts p WHERE p.part_sha256 = o.sha256)))
+    RETURNING o.sha256""")
 _ATTACHMENTS = text("SELECT DISTINCT attachment_sha256 FROM message_attachments WHERE message_id = ANY(:ids)")
 _LOCK_ATTACHMENTS = text("SELECT 1 FROM attachments WHERE sha256 = ANY(:hashes) ORDER BY sha256 FOR UPDATE")
 _DROP_ATTACHMENTS = text("""
@@ -71,7 +72,7 @@ _DROP_ATTACHMENTS = text("""
     AND NOT EXISTS (SELECT 1 FROM message_attachments m WHERE m.attachment_sha256 = a.sha256) RETURNING a.text_sha256""")
 _DROP_TEXTS = text("""
     DELETE FROM objects o WHERE o.sha256 = ANY(:hashes) AND o.kind = 'text'
-    AND NOT EXISTS (SELECT 1 FROM attachments a WHERE a.text_sha256 = o.sha256)""")
+    AND NOT EXISTS (SELECT 1 FROM attachments a WHERE a.text_sha256 = o.sha256) RETURNING o.sha256""")
 _RAISE = text("""
     UPDATE messages SET index_version = index_version + 1
     FROM (SELECT id FROM messages WHERE id = ANY(:ids) ORDER BY id FOR NO KEY UPDATE) AS changed
@@ -152,8 +153,14 @@ class Deletion:
     tombstone_id: UUID | None = None
     is_retention: bool = False
     """The caller has evaluated the policies itself."""
+    is_replay: bool = False
+    """It was carried out before, when nothing kept the mail: neither holds nor policies are asked again."""
     copy_ids: list[UUID] = field(default_factory=list)
     """Those that were deleted."""
+    objects: set[bytes] = field(default_factory=set)
+    """The SHA-256 of messages, parts and texts that nothing refers to any more."""
+    kept: dict[MailUnit, list[str]] = field(default_factory=dict)
+    """Those that stay, with what keeps them."""
 
     def delete(self, copy_ids: Sequence[UUID], *, all_or_none: bool = False) -> Deleted:
         """Those of the copies that are not deleted yet, not on hold, and kept by no policy. `all_or_none`: raises OnHold if one
@@ -164,9 +171,8 @@ class Deletion:
         if not rows:
             return Deleted()
         units = [MailUnit(row.message_id, row.mailbox_id) for row in rows]
-        held = holds.find_held(self.connection, self.engine, self.archive, units)
-        if not self.is_retention:
-            held = {**find_kept(self.connection, self.engine, self.archive, units), **held}
+        held = self._find_kept(units)
+        self.kept.update(held)
         names = tuple(sorted({name for unit in held.values() for name in unit}))
         if held and all_or_none:
             raise OnHold(f"message {units[0].message_id} can't be deleted: {', '.join(names)}")
@@ -174,21 +180,30 @@ class Deletion:
         gone = self._bury(free) if free else 0
         return Deleted(len(free), gone, len(rows) - len(free), names)
 
+    def _find_kept(self, units: list[MailUnit]) -> dict[MailUnit, list[str]]:
+        if self.is_replay:
+            self.connection.execute(holds.REPLAYS)
+            return {}
+        held = holds.find_held(self.connection, self.engine, self.archive, units)
+        return held if self.is_retention else {**find_kept(self.connection, self.engine, self.archive, units), **held}
+
     def _bury(self, rows: Sequence[Any]) -> int:
         at = datetime.now(UTC)
         places = tuple((row.mailbox_id, row.provider_key, bytes(row.sha256)) for row in rows)
         deletion = Tombstones(at, self.reason, self.principal.name, places, self.tombstone_id)
         written = tombstones.intend(self.connection, self.archive, deletion)
         self.connection.execute(_MARK, {"at": at, "reason": self.reason, "ids": [row.id for row in rows]})
-        gone = drop_unused(self.connection, sorted({row.message_id for row in rows}))
+        gone = drop_unused(self.connection, sorted({row.message_id for row in rows}), self.objects)
         sql.run(self.connection, statements.ADD_PACK, id=written.batch.pack_id, name=written.batch.pack_name)
         statements.record_pack(self.connection, written)
         self.copy_ids.extend(row.id for row in rows)
         return gone
 
 
-def drop_unused(connection: Connection, message_ids: list[UUID]) -> int:
-    """Removes those of the messages that have no copy left, and the objects that nothing refers to any more."""
+def drop_unused(connection: Connection, message_ids: list[UUID], dropped: set[bytes] | None = None) -> int:
+    """Removes those of the messages that have no copy left, and the objects that nothing refers to any more, whose hashes it
+    adds to `dropped`."""
+    dropped = set() if dropped is None else dropped
     connection.execute(_LOCK_MESSAGES, {"ids": message_ids})
     dead = connection.execute(_DEAD_MESSAGES, {"ids": message_ids}).all()
     dead_ids = [row.id for row in dead]
@@ -203,13 +218,13 @@ def drop_unused(connection: Connection, message_ids: list[UUID]) -> int:
         connection.execute(_DROP_PARTICIPANTS, {"ids": dead_ids})
         connection.execute(_SHED_COPIES, {"ids": dead_ids})
         connection.execute(_DROP_MESSAGES, {"ids": dead_ids})
-        _drop_attachments(connection, [bytes(item) for item in attachments])
-        connection.execute(_DROP_OBJECTS, {"hashes": hashes})
+        _drop_attachments(connection, [bytes(item) for item in attachments], dropped)
+        dropped.update(bytes(item) for item in connection.execute(_DROP_OBJECTS, {"hashes": hashes}).scalars())
     outbox.announce(connection, IndexEmailBatch(), more={"deleted": [str(message_id) for message_id in sorted(dead_ids)]})
     return len(dead)
 
 
-def _drop_attachments(connection: Connection, hashes: list[bytes]) -> None:
+def _drop_attachments(connection: Connection, hashes: list[bytes], dropped: set[bytes]) -> None:
     """The extracted text of a file is deleted with the last message that has the file."""
     if not hashes:
         return
@@ -217,4 +232,4 @@ def _drop_attachments(connection: Connection, hashes: list[bytes]) -> None:
     texts = connection.execute(_DROP_ATTACHMENTS, {"hashes": hashes}).scalars().all()
     found = sorted(bytes(item) for item in texts if item is not None)
     if found:
-        connection.execute(_DROP_TEXTS, {"hashes": found})
+        dropped.update(bytes(item) for item in connection.execute(_DROP_TEXTS, {"hashes": found}).scalars())

@@ -13,13 +13,19 @@ from sqlalchemy import Engine, text
 
 from archiver.access import audit
 from archiver.access.principal import Principal
+from archiver.db import sql
 from archiver.db.values import json_text
+from archiver.errors import ArchiverError
+from archiver.indexing.jobs import announce_once
+from archiver.logs import get_logger
+from archiver.queue.jobs import ApplyRetention
 from archiver.retention import policies
 from archiver.retention.keeping import compile_rules
 from archiver.retention.policies import PolicyVersion
 from archiver.retention.rules import SENT_IS_ALL, SENT_IS_DISPUTED, RetentionRule, RuleBook
 from archiver.store.archive import Archive
 
+_log = get_logger(__name__)
 _SAMPLES = 20
 _TOP = 20
 _MONTHS = 240
@@ -58,6 +64,9 @@ _FIGURES = """
             SELECT DISTINCT message_id, due_at FROM due ORDER BY due_at, message_id LIMIT :samples) AS s) AS samples"""
 _HAS_HOLDS = text("SELECT EXISTS (SELECT 1 FROM holds WHERE released_at IS NULL)")
 _STARTED = text("UPDATE policy_versions SET simulation_started_at = :at WHERE id = :id")
+_REQUESTED = """
+    SELECT id FROM policy_versions WHERE simulation_started_at IS NOT NULL AND approved_at IS NULL AND rejected_at IS NULL
+    ORDER BY id"""
 _STORE = text("""
     UPDATE policy_versions SET simulation = CAST(:figures AS jsonb), simulated_at = :at, simulation_started_at = NULL
     WHERE id = :id""")
@@ -84,6 +93,28 @@ def simulate(
             connection, principal, "policy.simulated", "policy", version.policy_id, version=version.number, due=figures["due"]
         )
         return policies.load_version(connection, version.id)
+
+
+def request(engine: Engine, principal: Principal, version: PolicyVersion) -> None:
+    """A worker simulates it next (`run_requested`)."""
+    with engine.begin() as connection:
+        connection.execute(_STARTED, {"id": version.id, "at": datetime.now(UTC)})
+        audit.record(
+            connection, principal, "policy.simulation_requested", "policy", version.policy_id, version=version.number
+        )  # fmt: skip
+        announce_once(connection, ApplyRetention())
+
+
+def run_requested(engine: Engine, archive: Archive, principal: Principal) -> int:
+    """Simulates what was requested, or what a killed process has begun. What can't be simulated stays without figures."""
+    with engine.connect() as connection:
+        waiting = [policies.load_version(connection, one) for one in sql.query(connection, _REQUESTED, UUID)]
+    for version in waiting:
+        try:
+            simulate(engine, archive, principal, version)
+        except ArchiverError as error:
+            _log.error("simulation_failed", policy=version.name, version=version.number, error=str(error))
+    return len(waiting)
 
 
 def mark_started(engine: Engine, version: PolicyVersion, now: datetime | None = None) -> None:

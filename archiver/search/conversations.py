@@ -17,7 +17,10 @@ from archiver.access.scope import MailScope
 from archiver.db.sql import query, query_optional
 from archiver.mail.thread_groups import group_messages
 from archiver.mail.threads import Correspondents
+from archiver.search.thread_decisions import load_decisions
 
+MOST_COUNTED = 200
+"""Messages of a conversation that a list counts; a longer one has "more than" this many."""
 MOST_PEOPLE = 200
 """Of one message, who may show that a reply belongs to it: a mail may name a hundred thousand."""
 
@@ -29,6 +32,17 @@ _VISIBLE = """
 _CORRESPONDENTS = """
     SELECT message_id, role IN ('to', 'cc', 'bcc') AS is_recipient, array_agg(address) AS addresses FROM participants
     WHERE message_id = ANY(:ids) AND address <> '' AND position < :people GROUP BY 1, 2"""
+# The newest messages of each conversation: variants of one mail count once.
+_NEWEST = """
+    SELECT m.thread_id AS conversation, m.id, m.canonical_sha256, m.sender, m.sender_name
+    FROM unnest(CAST(:threads AS uuid[])) AS t(id), LATERAL (
+        SELECT n.thread_id, n.id, n.canonical_sha256, n.sender, n.sender_name, n.sort_at FROM messages n
+        WHERE n.thread_id = t.id AND {messages} ORDER BY n.sort_at DESC, n.id DESC LIMIT :limit) AS m
+    ORDER BY m.sort_at, m.id"""
+_MEMBERS = """
+    SELECT x.conversation, m.id, m.canonical_sha256, m.sender, m.sender_name
+    FROM unnest(CAST(:ids AS uuid[]), CAST(:names AS uuid[])) AS x(id, conversation) JOIN messages m ON m.id = x.id
+    ORDER BY m.sort_at, m.id"""
 _THREAD = "SELECT m.thread_id FROM messages m WHERE m.id = :id AND {messages}"
 
 
@@ -71,6 +85,27 @@ class Conversation:
         return min(self.members) if self.thread_id else None
 
 
+@dataclass(frozen=True, slots=True)
+class ConversationMember:
+    conversation: UUID
+    id: UUID
+    canonical_sha256: bytes
+    sender: str | None
+    sender_name: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationSummary:
+    """What a list shows of a conversation."""
+
+    id: UUID
+    """The thread id that this reader sees."""
+    messages: int
+    """That this reader sees, up to MOST_COUNTED."""
+    people: tuple[str, ...]
+    """Who wrote them, in the order of their first message."""
+
+
 def conversation(connection: Connection, scope: MailScope, message_id: UUID) -> Conversation | None:
     """The conversation of a message; None if the scope does not see it."""
     statement = _THREAD.format(messages=scope.messages())
@@ -90,18 +125,45 @@ def names(connection: Connection, scope: MailScope, rows: Iterable[tuple[UUID, U
     return {message: found[message].name if message in found else None for message, _ in given}
 
 
+def summaries(
+    connection: Connection, scope: MailScope, rows: Iterable[tuple[UUID, UUID | None]]
+) -> dict[UUID, ConversationSummary]:
+    """By message: the conversation that it is part of. The rows are messages with their archive-wide threads."""
+    given = {message: thread for message, thread in rows if thread is not None}
+    if scope.mailboxes is None:
+        statement = _NEWEST.format(messages=scope.messages("n"))
+        values = {"threads": sorted(set(given.values())), "limit": MOST_COUNTED, **scope.values()}
+        named: dict[UUID, UUID] = given
+    else:
+        found = _conversations(connection, scope, set(given.values()))
+        named = {one: name for one in given if one in found and (name := found[one].name)}
+        members = {member: named[one] for one in named for member in sorted(found[one].members)[-MOST_COUNTED:]}
+        statement, values = _MEMBERS, {"ids": list(members), "names": list(members.values())}
+    listed: dict[UUID, list[ConversationMember]] = {}
+    for row in query(connection, statement, ConversationMember, **values) if named else ():
+        listed.setdefault(row.conversation, []).append(row)
+    summed = {name: _summary(name, members) for name, members in listed.items()}
+    return {one: summed[name] for one, name in named.items() if name in summed}
+
+
+def _summary(name: UUID, members: Sequence[ConversationMember]) -> ConversationSummary:
+    people = dict.fromkeys(one.sender_name or one.sender or "" for one in members)
+    return ConversationSummary(name, len({one.canonical_sha256 for one in members}), tuple(filter(None, people)))
+
+
 def _conversations(connection: Connection, scope: MailScope, threads: Iterable[UUID]) -> dict[UUID, Conversation]:
     wanted = sorted(threads)
     if not wanted:
         return {}
     parts = {"copies": scope.copies("c"), "messages": scope.messages(), "state": scope.search_state()}
     rows = query(connection, _VISIBLE.format(**parts), VisibleMember, threads=wanted, **scope.values())
+    decisions = load_decisions(connection, rows)
     by_thread: dict[UUID, list[VisibleMember]] = {}
     for row in rows:
         by_thread.setdefault(row.thread_id, []).append(row)
     found: dict[UUID, Conversation] = {}
     for thread, those in by_thread.items():
-        for group in group_messages(those, lambda ids: load_correspondents(connection, ids)):
+        for group in group_messages(those, lambda ids: load_correspondents(connection, ids), decisions):
             made = Conversation(thread, tuple(group), is_whole=len(group) == len(those))
             found |= dict.fromkeys(group, made)
     return found

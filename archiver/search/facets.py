@@ -38,6 +38,8 @@ class Facets:
     mailboxes: frozenset[UUID] | None
     zone: tzinfo
     addresses: Callable[[Sequence[UUID]], Mapping[UUID, str]]
+    most: int = SHOWN
+    """Values of each facet, but for years and months, which are all there."""
 
     def attributes(self, wanted: Sequence[str]) -> list[str]:
         """The attributes the engine has to count: folders and labels also need the mailboxes, months also need the years."""
@@ -65,7 +67,7 @@ class Facets:
             counts = self._mailboxes(counts, searches)
         elif name in ("folder", "label") and self.mailboxes is not None:
             counts = self._places(name, counts, searches, self.mailboxes, apart=self._are_apart(counted, self.mailboxes))
-        best = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:SHOWN]
+        best = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[: self.most]
         return [FacetValue(_readable(value), count) for value, count in best if count]
 
     def _are_apart(self, counted: Counted, mailboxes: frozenset[UUID]) -> bool:
@@ -119,7 +121,7 @@ class Facets:
         by_id = {UUID(value): count for value, count in counts.items()}
         if self.mailboxes is not None:
             by_id = {one: count for one, count in by_id.items() if one in self.mailboxes}
-        best = sorted(by_id, key=lambda one: -by_id[one])[:SHOWN]
+        best = sorted(by_id, key=lambda one: -by_id[one])[: self.most]
         return {address: by_id[one] for one, address in self.addresses(best).items()}
 
     def _places(

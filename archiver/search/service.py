@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, tzinfo
 from itertools import islice
@@ -21,13 +21,23 @@ from archiver.db.engine import autocommit
 from archiver.errors import UsageError
 from archiver.search import conversations
 from archiver.search.client import make_client
-from archiver.search.facets import FACETS, Facets, FacetValue
+from archiver.search.conversations import ConversationSummary
+from archiver.search.facets import FACETS, SHOWN, Facets, FacetValue
 from archiver.search.names import DatabaseNames
 from archiver.search.query.compiler import Search, compile_query
 from archiver.search.query.parser import parse
 from archiver.search.query.syntax import has_bare_words
 from archiver.search.searcher import FoundHits, IndexSearcher, narrow
-from archiver.search.snippets import FIRST_LOOK, SECOND_LOOK, MatchedText, Snippet, first_snippet, second_snippet
+from archiver.search.snippets import (
+    BEGINNING,
+    FIRST_LOOK,
+    SECOND_LOOK,
+    MatchedText,
+    Snippet,
+    beginning_of,
+    first_snippet,
+    second_snippet,
+)
 
 Reading = tuple[list[Search], bool]
 """The searches that a query means, and whether they may miss messages."""
@@ -110,6 +120,10 @@ class MessageHit:
     """Of the message and its variants, each once."""
     variants: tuple[UUID, ...]
     """Other messages on this page with the same mail, but other line endings or client markers."""
+    conversation: ConversationSummary | None = None
+    """The conversation that this hit stands for, if hits are grouped."""
+    also: tuple[UUID, ...] = ()
+    """The other hits of that conversation on this page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,13 +170,27 @@ class MailSearch:
         facets: Sequence[str] = (),
         zone: tzinfo = UTC,
         similar: bool = False,
+        grouped: bool = False,
+        values: int = SHOWN,
     ) -> Results:
         """One page of what the principal may read, for every front end. The audit log has it before it is returned."""
         principal.require(Right.SEARCH)
         with autocommit(self._engine) as connection:
             scope = scope_of(connection, principal)
-        found = self.search(query, scope, sort=sort, offset=offset, limit=limit, facets=facets, zone=zone, similar=similar)
-        detail = {"query": query, "offset": offset, "shown": len(found.hits), "total": found.total, "facets": list(facets)}
+        found = self.search(
+            query,
+            scope,
+            sort=sort,
+            offset=offset,
+            limit=limit,
+            facets=facets,
+            zone=zone,
+            similar=similar,
+            grouped=grouped,
+            values=values,
+        )
+        shown = sum(1 + len(hit.also) for hit in found.hits)
+        detail = {"query": query, "offset": offset, "shown": shown, "total": found.total, "facets": list(facets)}
         audit.record_look(self._engine, principal, "search.done", "search", None, **detail)
         return found
 
@@ -178,9 +206,12 @@ class MailSearch:
         zone: tzinfo = UTC,
         now: datetime | None = None,
         similar: bool = False,
+        grouped: bool = False,
+        values: int = SHOWN,
     ) -> Results:
         """One page. Raises QueryError, with the position, for a query that can't be parsed or answered.
 
+        `grouped`: the hits of a page that belong to one conversation are one, the first of them. `values`: of each facet.
         By date, words match exactly as long as anything does, and `similar` asks for the others as well: thousands of similar
         words would hide the exact ones. By relevance the exact ones come first anyway.
         """
@@ -188,23 +219,19 @@ class MailSearch:
             raise UsageError(
                 f"expected sort {' | '.join(SORTS)}, an offset, a limit up to {MAX_LIMIT}, and facets among {FACETS}"
             )
-        reader = Facets(self._searcher, self._names, scope.mailboxes, zone, self._addresses)
+        reader = Facets(self._searcher, self._names, scope.mailboxes, zone, self._addresses, values)
 
         def page(searches: list[Search]) -> FoundHits:
             return self._searcher.page(searches, SORTS[sort], offset, limit, FIRST_LOOK, reader.attributes(facets))
 
         exact, loose = self._readings(query, scope, zone, now)
-        chosen = loose if similar or sort == "best" else exact
-        found = page(chosen[0])
-        if chosen != loose and not found.counted.total:
-            chosen, found = loose, page(loose[0])
-        others = 0 if chosen == loose else self._searcher.count(loose[0], []).total - found.counted.total
+        chosen, found, others = self._choose(page, loose if similar or sort == "best" else exact, loose)
         searches, is_cut = chosen
         # The index may lag behind a deletion or a revoked grant: Postgres decides what is shown.
-        hits = self._hits(found.hits, scope)
+        hits, visible = self._hits(found.hits, scope, grouped=grouped)
         end = offset + len(found.hits)
         has_more = bool(found.hits) and end < found.counted.total
-        total = max(0, found.counted.total - (len(found.hits) - len(hits)))
+        total = max(0, found.counted.total - (len(found.hits) - visible))
         return Results(
             hits,
             max(total, end + 1) if has_more else total,  # so that a client that pages up to the total reaches the last page
@@ -212,9 +239,19 @@ class MailSearch:
             reader.read(facets, found.counted, searches),
             self.not_searchable(scope),
             end if has_more else None,
-            max(0, others),
+            others,
             chosen == loose != exact,
         )
+
+    def _choose(
+        self, page: Callable[[list[Search]], FoundHits], wanted: Reading, loose: Reading
+    ) -> tuple[Reading, FoundHits, int]:
+        """The loose reading if the wanted one finds nothing; and how many more messages the loose one would find."""
+        found = page(wanted[0])
+        if wanted != loose and not found.counted.total:
+            wanted, found = loose, page(loose[0])
+        others = 0 if wanted == loose else self._searcher.count(loose[0], []).total - found.counted.total
+        return wanted, found, max(0, others)
 
     def message_ids(
         self, query: str, scope: MailScope = EVERYTHING, *, zone: tzinfo = UTC, now: datetime | None = None
@@ -227,6 +264,13 @@ class MailSearch:
         if is_cut:
             raise UsageError(f"{query}: matches too many messages to list all of them reliably; narrow it, or use single words")
         return self._visible(self._searcher.ids(searches), scope)
+
+    def beginnings(self, ids: Sequence[UUID]) -> dict[UUID, str]:
+        """The first new words of messages, without what they quote. The caller has checked that they are visible."""
+        if not ids:
+            return {}
+        search = Search("", f"id IN [{', '.join(map(str, ids))}]", ())
+        return {UUID(hit["id"]): beginning_of(hit) for hit in self._searcher.fetch([search], BEGINNING)}
 
     def not_searchable(self, scope: MailScope) -> NotSearchable:
         """Counted at most every few seconds per scope."""
@@ -256,25 +300,34 @@ class MailSearch:
         found = read(exact=True)
         return found, found if exact or not has_bare_words(tree) else read(exact=False)
 
-    def _hits(self, found: Sequence[tuple[Search, Mapping[str, Any]]], scope: MailScope) -> tuple[MessageHit, ...]:
+    def _hits(
+        self, found: Sequence[tuple[Search, Mapping[str, Any]]], scope: MailScope, *, grouped: bool
+    ) -> tuple[tuple[MessageHit, ...], int]:
+        """What is shown, and how many mails that is, however they are grouped."""
         snippets = self._snippets(found)
         if not snippets:
-            return ()
-        found_rows, threads = self._load(list(snippets), scope)
+            return (), 0
+        found_rows, threads, summed = self._load(list(snippets), scope, grouped=grouped)
         rows = {str(row.id): row for row in found_rows}
         hits: dict[bytes, MessageHit] = {}
         for one, snippet in snippets.items():
             if row := rows.get(one):
                 first = hits.get(row.canonical_sha256)
                 hits[row.canonical_sha256] = _hit(row, snippet, threads[row.id]) if first is None else _with_variant(first, row)
-        return tuple(hits.values())
+        return (_grouped(hits.values(), summed) if grouped else tuple(hits.values())), len(hits)
 
-    def _load(self, ids: Sequence[str], scope: MailScope) -> tuple[list[HitRow], dict[UUID, UUID | None]]:
-        """What the scope sees of these messages, and the thread of each as this reader sees it."""
+    def _load(
+        self, ids: Sequence[str], scope: MailScope, *, grouped: bool
+    ) -> tuple[list[HitRow], dict[UUID, UUID | None], dict[UUID, ConversationSummary]]:
+        """What the scope sees of these messages, and the thread of each as this reader sees it, with its size if `grouped`."""
         statement = _ROWS.format(seen=scope.copies(), state=scope.search_state())
         with autocommit(self._engine) as connection:
             rows = sql.query(connection, statement, HitRow, ids=f"{{{','.join(ids)}}}", **scope.values())
-            return rows, conversations.names(connection, scope, ((row.id, row.thread_id) for row in rows))
+            known = [(row.id, row.thread_id) for row in rows]
+            if not grouped:
+                return rows, conversations.names(connection, scope, known), {}
+            summed = conversations.summaries(connection, scope, known)
+        return rows, {one: summed[one].id if one in summed else None for one, _ in known}, summed
 
     def _snippets(self, found: Sequence[tuple[Search, Mapping[str, Any]]]) -> dict[str, Snippet]:
         snippets = {hit["id"]: first_snippet(hit, has_text=search.finds_text) for search, hit in found}
@@ -324,6 +377,18 @@ def _hit(row: HitRow, snippet: Snippet, thread_id: UUID | None) -> MessageHit:
         copies=tuple(row.copies),
         variants=(),
     )
+
+
+def _grouped(hits: Iterable[MessageHit], summed: Mapping[UUID, ConversationSummary]) -> tuple[MessageHit, ...]:
+    """The first hit of each conversation, which names the others."""
+    first: dict[UUID, MessageHit] = {}
+    for hit in hits:
+        name = hit.thread_id or hit.id
+        if name in first:
+            first[name] = replace(first[name], also=(*first[name].also, hit.id))
+        else:
+            first[name] = replace(hit, conversation=summed.get(hit.id))
+    return tuple(first.values())
 
 
 def _with_variant(hit: MessageHit, row: HitRow) -> MessageHit:

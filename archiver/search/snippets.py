@@ -30,6 +30,8 @@ SECOND_LOOK: Final[dict[str, Any]] = {
     **_MARKS,
 }
 
+BEGINNING: Final[dict[str, Any]] = {"attributesToRetrieve": ["id"], "attributesToCrop": [TEXTS[0]], "cropLength": 40}
+
 
 @dataclass(frozen=True, slots=True)
 class MatchedText:
@@ -73,6 +75,10 @@ def second_snippet(first: Snippet, hit: Mapping[str, Any]) -> Snippet:
                 place = place_of(hit, name, _start(passage, positions.get(name, ())))
                 return Snippet(passage, first.subject, format_place(place))
     return first
+
+
+def beginning_of(hit: Mapping[str, Any]) -> str:
+    return " ".join(" ".join(_strings(hit.get("_formatted", {}).get(TEXTS[0]))).split())
 
 
 def format_place(place: tuple[str, int] | None) -> str | None:

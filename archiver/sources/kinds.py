@@ -76,10 +76,15 @@ def _holds_path(annotation: Any) -> bool:
     return any(_holds_path(argument) for argument in get_args(annotation))
 
 
-def validate(kind: ConnectorKind, settings: Mapping[str, Any], secrets: Mapping[str, Any]) -> tuple[BaseModel, BaseModel]:
-    """Raises UsageError with one line per invalid value; a secret's value is never shown."""
+def check_installed(kind: ConnectorKind) -> None:
+    """Raises UsageError if a package that the kind needs is not installed."""
     if problem := missing_extra(kind.extra):
         raise UsageError(f"a source of kind {kind.name} can't be used: {problem}")
+
+
+def validate(kind: ConnectorKind, settings: Mapping[str, Any], secrets: Mapping[str, Any]) -> tuple[BaseModel, BaseModel]:
+    """Raises UsageError with one line per invalid value; a secret's value is never shown."""
+    check_installed(kind)
     checked = _validate(kind, kind.settings, settings, "setting")
     schedule = getattr(checked, "schedule", None)
     if schedule:

@@ -7,6 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from archiver.outlook import reader
+from connectors.outlook import OutlookFile
+
 _SECONDS = 30.0
 _PAUSE_SECONDS = 5.0
 
@@ -36,6 +39,9 @@ class QuietContext:
 
     def scratch_path(self) -> Path:
         return Path(tempfile.gettempdir()) / "archiver-scratch"
+
+    def open_outlook(self, descriptor: int, kind: str, *, recover: bool) -> OutlookFile:
+        return reader.open_outlook(descriptor, kind, recover=recover)
 
     def should_stop(self) -> bool:
         return False

@@ -82,6 +82,9 @@ class Backend(Protocol):
     def hold(self, pack_id: UUID, rest_seconds: float) -> Callable[[], None] | None:
         """Blocks writers of a pack until the result is called. None: it is being written, or was within `rest_seconds`."""
 
+    def release_idle(self) -> None:
+        """Lets go of packs that this process is not writing at the moment, so that others can replace them."""
+
     def put(self, finished: Path, pack_id: UUID) -> None:
         """Adds a finished pack, atomically and durably."""
 

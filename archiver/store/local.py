@@ -139,6 +139,12 @@ class LocalPacks:
             return None
         return lambda: os.close(descriptor)
 
+    def release_idle(self) -> None:
+        with self._lock:
+            for writer in self._idle:
+                writer.close()
+            self._idle.clear()
+
     def _close_idle(self, pack_id: UUID) -> None:
         """Closes this process's idle writer of the pack, so that it does not count as in use."""
         with self._lock:
@@ -171,10 +177,7 @@ class LocalPacks:
         remove_older(self.folder.glob(".*.pack.new"), age)
 
     def close(self) -> None:
-        with self._lock:
-            for writer in self._idle:
-                writer.close()
-            self._idle.clear()
+        self.release_idle()
         self._readers.close()
 
 

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from archiver.logs import get_logger
+from archiver.outlook import reader
 from connectors.base import Quota
 from connectors.errors import Throttled, Unavailable
+from connectors.outlook import OutlookFile
 
 if TYPE_CHECKING:
     from archiver.sync.resources import SyncResources
@@ -65,6 +67,9 @@ class ConnectorContext:
 
     def scratch_path(self) -> Path:
         return self._resources.settings.archiver_data / "scratch"
+
+    def open_outlook(self, descriptor: int, kind: str, *, recover: bool) -> OutlookFile:
+        return reader.open_outlook(descriptor, kind, recover=recover, tick=self.progress)
 
     def should_stop(self) -> bool:
         return self._resources.stopping.is_set()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -59,6 +60,16 @@ def start(
     else:
         start_local(connection, run_id, local_doorbell)
     return run
+
+
+def has_open(connection: Connection, workflow: Workflow) -> bool:
+    """Of any owner."""
+    return sql.count_all_open(connection, workflow.name) > 0
+
+
+def last_started(connection: Connection, workflow: Workflow) -> datetime | None:
+    """Among the runs that are still known."""
+    return sql.last_started(connection, workflow.name)
 
 
 def cancel(connection: Connection, run_id: UUID) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -34,6 +35,8 @@ _BY_KEY = text(f"SELECT {_RUN} FROM workflow_runs WHERE workflow = :workflow AND
 _COUNT_OPEN = text(
     f"SELECT count(*) FROM workflow_runs WHERE workflow = :workflow AND owner = :owner AND state IN {_OPEN}"  # noqa: S608
 )
+_COUNT_ALL_OPEN = text(f"SELECT count(*) FROM workflow_runs WHERE workflow = :workflow AND state IN {_OPEN}")  # noqa: S608
+_LAST_STARTED = text("SELECT max(created_at) FROM workflow_runs WHERE workflow = :workflow")
 _STEPS = text(f"SELECT {_STEP} FROM workflow_steps WHERE run_id = :run_id ORDER BY group_number, position, part")  # noqa: S608
 _SET_STATE = text("""
     UPDATE workflow_runs SET state = :state, error = coalesce(error, :error), started_at = coalesce(started_at, now()),
@@ -123,6 +126,15 @@ def run_by_key(connection: Connection, workflow: str, owner: str, key: str) -> R
 
 def count_open(connection: Connection, workflow: str, owner: str) -> int:
     return int(connection.execute(_COUNT_OPEN, {"workflow": workflow, "owner": owner}).scalar_one())
+
+
+def count_all_open(connection: Connection, workflow: str) -> int:
+    return int(connection.execute(_COUNT_ALL_OPEN, {"workflow": workflow}).scalar_one())
+
+
+def last_started(connection: Connection, workflow: str) -> datetime | None:
+    found: datetime | None = connection.execute(_LAST_STARTED, {"workflow": workflow}).scalar_one()
+    return found
 
 
 def lock_starts(connection: Connection, workflow: str, owner: str) -> None:

@@ -77,7 +77,7 @@ class FilesConnector:
         return address, spool
 
     def _reading(self, spool: FileSpool) -> FileReading:
-        return FileReading(self._settings, spool.path, self._report_progress)
+        return FileReading(self._settings, spool.path, self._report_progress, self._context.open_outlook)
 
     def _turn(self) -> str:
         """Under other rules, or in another import, everything is read again."""

@@ -15,6 +15,8 @@ class FileKind(StrEnum):
     MBOX = "mbox"
     MESSAGE = "message"
     EMLX = "emlx"
+    PST = "pst"
+    MSG = "msg"
     BSMTP = "bsmtp"
     ZIP = "zip"
     TAR = "tar"
@@ -26,7 +28,7 @@ class FileKind(StrEnum):
     OTHER = "other"
 
 
-_HOLDS_MAIL = ("Outlook", "archive")
+_HOLDS_MAIL = ("archive", "Outlook")
 COMPRESSED = frozenset({FileKind.GZIP, FileKind.BZIP2, FileKind.XZ, FileKind.ZSTD})
 
 
@@ -54,8 +56,7 @@ _MAGIC: tuple[tuple[bytes, FileKind, str], ...] = (
     (b"\x28\xb5\x2f\xfd", FileKind.ZSTD, ""),
     (b"PK\x03\x04", FileKind.ZIP, ""),
     (b"PK\x05\x06", FileKind.ZIP, ""),
-    (b"!BDN", FileKind.OTHER, "an Outlook data file (.pst), which can't be read yet"),
-    (b"\xd0\xcf\x11\xe0", FileKind.OTHER, "an Office or Outlook (.msg) file, which can't be read yet"),
+    (b"!BDN", FileKind.PST, ""),
     (b"7z\xbc\xaf\x27\x1c", FileKind.OTHER, "a 7z archive, which is not read: unpack it first"),
     (b"Rar!", FileKind.OTHER, "a RAR archive, which is not read: unpack it first"),
     (b"\xff\xd8\xff", FileKind.OTHER, "a JPEG picture"),
@@ -70,6 +71,8 @@ _MAGIC: tuple[tuple[bytes, FileKind, str], ...] = (
     (b"<!DOCTYPE", FileKind.OTHER, "a web page"),
     (b"<html", FileKind.OTHER, "a web page"),
 )
+_COMPOUND = b"\xd0\xcf\x11\xe0"
+_MSG_PROPERTIES = "__properties_version1.0".encode("utf-16-le")
 _FIELD = re.compile(rb"[!-9;-~]{1,100}[ \t]*:")
 _WELL_KNOWN = re.compile(
     rb"(?:^|\n)(?:from|to|cc|subject|date|received|message-id|return-path|delivered-to|mime-version|content-type|sender|reply-to"
@@ -89,10 +92,15 @@ def detect(head: bytes, name: str) -> Detected:
     claims_mail = lower.endswith(_MAIL_SUFFIXES)
     if not head:
         return Detected(FileKind.EMPTY, "empty")
+    if head.startswith(b"<?xml") and b"OPFMessage" in head:
+        return Detected(FileKind.OTHER, "a message of Outlook for Mac (.olm), which is not read yet", is_broken=True)
     for magic, kind, what in _MAGIC:
         if head.startswith(magic) and not (magic in (b"BZh", b"MZ") and _looks_like_header(head)):
             is_broken = claims_mail or any(word in what for word in _HOLDS_MAIL)
             return Detected(kind, what, is_broken) if kind is FileKind.OTHER else Detected(kind)
+    if head.startswith(_COMPOUND):
+        is_msg = lower.endswith(".msg") or _MSG_PROPERTIES in head
+        return Detected(FileKind.MSG) if is_msg else Detected(FileKind.OTHER, "an Office document")
     if head[257:262] == b"ustar":
         return Detected(FileKind.TAR)
     encoding = _utf_16(head)

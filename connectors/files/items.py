@@ -22,6 +22,8 @@ class FoundMessage:
     received_at: datetime | None = None
     rule: str | None = None
     """The rule that excludes it."""
+    read_bytes: int | None = None
+    """How much of the file was read by then, if `next` is not a position in it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,11 @@ class OpenFile:
         for at in range(start, end, PIECE_BYTES):
             yield self.read(at, min(at + PIECE_BYTES, end))
 
+    @property
+    def descriptor(self) -> int:
+        """For a process that inherits it."""
+        return self._descriptor
+
     def check(self) -> None:
         """Raises Changed if the file has changed."""
         if fingerprint(os.fstat(self._descriptor)) != self.fingerprint:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -19,6 +19,7 @@ from connectors.files.mbox import Mbox, MessageSpan
 from connectors.files.names import key_of, role_of, shown
 from connectors.files.occurrences import KeyOccurrences
 from connectors.files.open_file import OpenFile
+from connectors.files.outlook import OpenOutlook, OutlookReading
 from connectors.files.postmark import postmark_date
 from connectors.files.settings import FilesSettings
 from connectors.files.single import Single
@@ -51,6 +52,9 @@ class FileReading:
     scratch: Path
     alive: Callable[[], None]
     """Called often; raises when the job has to stop."""
+    open_outlook: OpenOutlook
+    notes: dict[str, str] = field(default_factory=dict)
+    """What is in the Outlook files that were opened, by path, for the report."""
 
     def detect(self, directory: FileDirectory, name: str, file: OpenFile) -> Detected:
         if is_exported(name, file):
@@ -82,6 +86,9 @@ class FileReading:
             yield from self._many(directory, name, Mbox(file, variant or self.variant(file)), at)
         elif found.kind is FileKind.BSMTP:
             yield from self._many(directory, name, Bsmtp(file), at)
+        elif found.kind in (FileKind.PST, FileKind.MSG):
+            outlook = OutlookReading(self.settings, self.open_outlook, self.notes, self.alive)
+            yield from outlook.found(directory, name, file, found.kind, at)
         else:
             yield from self._single(directory, name, file, found)
         file.check()
@@ -197,7 +204,7 @@ class FileReading:
                 rule = folder_rule(self.settings, folder, role_of(label))
         if rule is None and marks.is_expunged and not self.settings.include_deleted:
             rule = "include_deleted: no (deleted in Thunderbird, and not yet compacted away)"
-        if rule is None and self.settings.date_from is not None:
+        if rule is None and self.settings.has_dates:
             rule = date_rule(self.settings, header_date(header))
         return rule
 

@@ -159,7 +159,7 @@ class MailboxScan:
             self._count(found.what if found.kind is FileKind.EMPTY else "not mail")
             yield from self._take(directory, self._remark(directory, name, found.reason, found.is_broken))
             return
-        holds_many = found.kind in (FileKind.MBOX, FileKind.BSMTP)
+        holds_many = found.kind in (FileKind.MBOX, FileKind.BSMTP, FileKind.PST)
         variant = self._variant(directory, name, file, at) if found.kind is FileKind.MBOX else None
         if at == 0:
             self._count(variant.name if variant else _single_name(directory, name, found))
@@ -173,9 +173,10 @@ class MailboxScan:
             yield from self._take(directory, one, shown(name))
             if holds_many and isinstance(one, FoundMessage):
                 self.cursor.at = one.next
-                self.tally.read_bytes = self.tally.finished_bytes + one.next
-                if self.group.is_full:
-                    yield from self._flush(directory)
+                self.tally.read_bytes = self.tally.finished_bytes + (one.next if one.read_bytes is None else one.read_bytes)
+            if holds_many and self.group.is_full:
+                yield from self._flush(directory)
+        self.tally.variants.update(self.reading.notes)
         if holds_many:
             self._read_whole(directory, name)
             if self.cursor.is_partial:
@@ -312,7 +313,7 @@ def _unreadable(error: OSError) -> str:
 
 
 def _single_name(directory: FileDirectory, name: str, found: Detected) -> str:
-    if found.kind in (FileKind.EMLX, FileKind.BSMTP):
+    if found.kind in (FileKind.EMLX, FileKind.BSMTP, FileKind.PST, FileKind.MSG):
         return found.kind.value
     if found.encoding:
         return "eml in UTF-16"

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from connectors.errors import Unavailable
-from connectors.files.detect import HEAD_BYTES, FileKind, detect
+from connectors.files.detect import COMPRESSED, HEAD_BYTES, FileKind, detect
 from connectors.files.names import shown, stem
 from connectors.files.open_file import OpenFile
 from connectors.files.settings import FOLDER, FilesSettings
 from connectors.files.tree import FileDirectory, roots_of
 
-_ONE_OWNER = frozenset({FileKind.MBOX, FileKind.ZIP, FileKind.TAR, FileKind.GZIP, FileKind.BZIP2, FileKind.XZ, FileKind.ZSTD})
+_ONE_OWNER = frozenset({FileKind.MBOX, FileKind.PST, FileKind.ZIP, FileKind.TAR, *COMPRESSED})
 _UNFIT = re.compile(r"[\s@,;<>()\"]+")
 
 

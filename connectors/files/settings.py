@@ -51,7 +51,10 @@ class FilesSettings(SourceSettings):
     include_spam: bool = True
     include_trash: bool = True
     include_drafts: bool = True
-    include_deleted: bool = Field(default=False, description="also what Thunderbird has deleted and not yet compacted away")
+    include_deleted: bool = Field(
+        default=False,
+        description="also what Thunderbird has deleted and not yet compacted away, and what can be recovered from a PST",
+    )
 
 
 class ImportSettings(FilesSettings):

@@ -43,7 +43,7 @@ class Refusal:
         return not self.reasons.isdisjoint(_DISABLED_REASONS)
 
 
-def read_refusal(status: int, headers: Mapping[str, str], body: bytes) -> Refusal:
+def read_refusal(status: int, headers: Mapping[str, str], body: str | bytes) -> Refusal:
     """`headers` by lowercase name."""
     reasons, said = set(), ""
     try:
@@ -58,7 +58,7 @@ def read_refusal(status: int, headers: Mapping[str, str], body: bytes) -> Refusa
 
 def _pause(headers: Mapping[str, str], said: str, reasons: set[str]) -> float | None:
     """The requested pause; a point in time is measured against the server's own clock."""
-    pause = retry_after(headers.get("retry-after", ""), headers.get("date", ""), None)
+    pause = retry_after(headers, None)
     found = _RETRY_AFTER.search(said)
     if pause is None and found:
         now = http_date(headers.get("date", "")) or datetime.now(UTC)

@@ -11,7 +11,7 @@ from connectors.google.api import Api, GoogleRefused
 from connectors.google.directory import WorkspaceDirectory
 from connectors.google.downloads import GoogleDownloads
 from connectors.google.fetching import GoogleMailboxFetch
-from connectors.google.http import GoogleHttpClient
+from connectors.google.services import gmail_users
 from connectors.google.settings import (
     GmailSecrets,
     GmailSettings,
@@ -28,6 +28,7 @@ from connectors.google.tokens import (
     GoogleTokens,
     RefreshedTokens,
 )
+from connectors.http import HttpClient
 from connectors.selection import mailbox_rule
 from connectors.spool import Spool
 
@@ -39,7 +40,7 @@ class _GoogleConnector(ABC):
 
     def __init__(self, settings: GoogleSettings, project: str, context: Context) -> None:
         self._google, self._project, self._context = settings, project, context
-        self._http = GoogleHttpClient()
+        self._http = HttpClient()
         self._spool = Spool("google")
         self._downloads: list[GoogleDownloads] = []
 
@@ -73,9 +74,11 @@ class _GoogleConnector(ABC):
         )
         return Api(self._http, self._tokens(address), self._context, self._google.gmail_url, "Gmail API", quotas)
 
-    def _check_mailbox(self, address: str) -> None:
+    def _profile(self, address: str) -> str:
+        """The address of a mailbox that can be read, as Gmail spells it."""
         try:
-            self._gmail(address).get("/gmail/v1/users/me/profile", {}, 1)
+            api = self._gmail(address)
+            return str(api.ask(gmail_users(api.base).getProfile(userId="me"), 1).get("emailAddress", ""))
         except GoogleRefused as refused:
             raise AuthFailed(f"Gmail denies access to {address}: {refused}") from refused
 
@@ -92,7 +95,7 @@ class WorkspaceConnector(_GoogleConnector):
         """Step by step, so that the error names the first missing one."""
         directory = self._directory()
         box = next(directory.mailboxes(), None)
-        self._check_mailbox(box.address if box else self._settings.admin)
+        self._profile(box.address if box else self._settings.admin)
 
     def mailboxes(self) -> Iterator[MailboxRef]:
         self._http.ensure_open()
@@ -126,7 +129,7 @@ class GmailConnector(_GoogleConnector):
 
     def check(self) -> None:
         self._http.ensure_open()
-        answer = self._profile()
+        answer = self._profile(self._settings.address)
         if answer.lower() != self._settings.address.lower():
             raise AuthFailed(f"the account that signed in is {answer}, not {self._settings.address}")
 
@@ -151,9 +154,3 @@ class GmailConnector(_GoogleConnector):
 
     def _tokens(self, address: str) -> GoogleTokens:
         return self._own
-
-    def _profile(self) -> str:
-        try:
-            return str(self._gmail(self._settings.address).get("/gmail/v1/users/me/profile", {}, 1).get("emailAddress", ""))
-        except GoogleRefused as refused:
-            raise AuthFailed(f"Gmail denies access to {self._settings.address}: {refused}") from refused

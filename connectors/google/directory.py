@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
-from urllib.parse import quote
 
 from connectors.base import MailboxRef
 from connectors.errors import AuthFailed
 from connectors.google.api import Api, GoogleRefused
+from connectors.google.services import ApiRequest, directory
 from connectors.google.settings import WorkspaceSettings
 from connectors.selection import mailbox_rule
 
-_USERS = "/admin/directory/v1/users"
 _FIELDS = "nextPageToken,users(id,primaryEmail,name/fullName,suspended,archived,isMailboxSetup,orgUnitPath)"
 
 
@@ -49,9 +48,10 @@ class WorkspaceDirectory:
         return mailbox_rule(settings, str(user.get("primaryEmail", "")))
 
     def users(self, page_size: int = 500, most_pages: int | None = None) -> Iterator[dict[str, Any]]:
-        parameters = {"customer": self._settings.customer, "maxResults": page_size, "orderBy": "email", "fields": _FIELDS}
+        users = directory(self._api.base).users()
+        first = users.list(customer=self._settings.customer, maxResults=page_size, orderBy="email", fields=_FIELDS)
         try:
-            yield from self._pages(_USERS, parameters, "users", most_pages)
+            yield from self._pages(users, first, "users", most_pages)
         except GoogleRefused as refused:
             raise AuthFailed(
                 f"{self._settings.admin} may not list the users: it must be an administrator with the privilege"
@@ -61,27 +61,26 @@ class WorkspaceDirectory:
     def _members(self, groups: tuple[str, ...]) -> set[str]:
         found = set()
         for group in groups:
-            path = f"/admin/directory/v1/groups/{quote(group, safe='@')}/members"
-            parameters = {"includeDerivedMembership": "true", "maxResults": 200, "fields": "nextPageToken,members(email)"}
+            members = directory(self._api.base).members()
+            first = members.list(
+                groupKey=group, includeDerivedMembership=True, maxResults=200, fields="nextPageToken,members(email)"
+            )
             try:
-                found |= {str(member.get("email", "")).lower() for member in self._pages(path, parameters, "members")}
+                found |= {str(member.get("email", "")).lower() for member in self._pages(members, first, "members")}
             except GoogleRefused as refused:
                 reason = "there is no such group" if refused.refusal.status == 404 else str(refused)
                 raise AuthFailed(f"the members of the group {group} can't be listed: {reason}") from refused
         return found
 
-    def _pages(
-        self, path: str, parameters: dict[str, Any], name: str, most_pages: int | None = None
-    ) -> Iterator[dict[str, Any]]:
+    def _pages(self, collection: Any, first: ApiRequest, name: str, most_pages: int | None = None) -> Iterator[dict[str, Any]]:
+        request: ApiRequest | None = first
         pages = 0
-        while most_pages is None or pages < most_pages:
-            page = self._api.get(path, parameters, 1)
+        while request is not None and (most_pages is None or pages < most_pages):
+            page = self._api.ask(request, 1)
             self._api.context.progress()
             yield from page.get(name) or ()
             pages += 1
-            if not page.get("nextPageToken"):
-                return
-            parameters = {**parameters, "pageToken": page["nextPageToken"]}
+            request = collection.list_next(request, page)
 
 
 def _is_below(unit: str, path: str) -> bool:

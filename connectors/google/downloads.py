@@ -13,7 +13,7 @@ from connectors.google.api import Api, GoogleRefused, ServerTrouble
 from connectors.google.raw import DamagedResponse, Downloaded, read_message
 from connectors.spool import Spool
 
-_FIELDS = "id,labelIds,internalDate,raw"
+_FIELDS = "id%2ClabelIds%2CinternalDate%2Craw"
 _WINDOW = 2
 """How many times `parallel` downloads are running or finished, each with at most a megabyte in memory."""
 _TROUBLES_IN_A_ROW = 5
@@ -95,9 +95,9 @@ class GoogleDownloads:
         return found
 
     def _read(self, key: str) -> Downloaded:
-        path = f"/gmail/v1/users/me/messages/{quote(key, safe='')}"
-        with self._api.stream(path, {"format": "raw", "fields": _FIELDS}) as answer:
-            return read_message(self._report_progress(answer.chunks()), self._spool)
+        url = f"{self._api.base}/gmail/v1/users/me/messages/{quote(key, safe='')}?format=raw&fields={_FIELDS}"
+        with self._api.stream(url) as answer:
+            return read_message(self._report_progress(answer.iter_bytes()), self._spool)
 
     def _report_progress(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
         """Reports progress, so that a large message is not considered hung."""

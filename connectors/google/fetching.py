@@ -27,13 +27,15 @@ from connectors.google.downloads import GoogleDownloads, Outcome
 from connectors.google.labels import FOLDER
 from connectors.google.plan import KEYS_AT_MOST, ListingKeys, ListingPart, label_parts, mailbox_parts, plan_news, plan_page
 from connectors.google.raw import Downloaded
+from connectors.google.services import gmail_users
 from connectors.google.settings import GoogleSettings
 from connectors.selection import rules_digest
 
-_ME = "/gmail/v1/users/me"
+_ME = "me"
+_BATCH_PATH = "/batch/gmail/v1"
 _PAGE = 500
 _PROFILE_UNITS, _LABELS_UNITS, _LIST_UNITS, _HISTORY_UNITS = 1, 1, 5, 2
-_HISTORY_TYPES = ("messageAdded", "messageDeleted", "labelAdded", "labelRemoved")
+_HISTORY_TYPES = ["messageAdded", "messageDeleted", "labelAdded", "labelRemoved"]
 
 
 @dataclass(slots=True)
@@ -78,7 +80,7 @@ class GoogleMailboxFetch:
         listing = ListingKeys(is_continued=page is not None)
         if page is None:
             # The historyId from before the listing: what changes while we list is replayed by the first history request.
-            profile = self.api.get(f"{_ME}/profile", {}, _PROFILE_UNITS)
+            profile = self.api.ask(self._users.getProfile(userId=_ME), _PROFILE_UNITS)
             self.api.context.progress(0, _number(profile.get("messagesTotal")))
             self._names = self._ask_names()
             cursor = replace(cursor, history=str(profile.get("historyId", "")), labels=self._names)
@@ -126,7 +128,7 @@ class GoogleMailboxFetch:
         if token:
             parameters["pageToken"] = token
         try:
-            answer = self.api.get(f"{_ME}/messages", parameters, _LIST_UNITS)
+            answer = self.api.ask(self._users.messages().list(userId=_ME, **parameters), _LIST_UNITS)
         except GoogleRefused as refused:
             if token and refused.refusal.status in (400, 404):
                 raise StateLost(f"the position in the listing is no longer valid: {refused}") from refused
@@ -183,13 +185,14 @@ class GoogleMailboxFetch:
             cursor = replace(after, labels=self._names)
 
     def _history(self, start: str) -> dict[str, Any]:
-        parameters = {"startHistoryId": start, "maxResults": _PAGE, "historyTypes": _HISTORY_TYPES}
-        return self.api.get(f"{_ME}/history", parameters, _HISTORY_UNITS)
+        history = self._users.history()
+        request = history.list(userId=_ME, startHistoryId=start, maxResults=_PAGE, historyTypes=_HISTORY_TYPES)
+        return self.api.ask(request, _HISTORY_UNITS)
 
     def _news(self, news: News, known: Known) -> tuple[list[CopyChange], list[str]]:
         """The changes to archived messages, and the new messages to fetch. Labels that the history omits are requested."""
         held = known(news.seen) if news.seen else set()
-        omitted = {key: self._labels_of(key) for key in news.seen if key in held and news.seen[key] is None}
+        omitted = self._labels_of([key for key in news.seen if key in held and news.seen[key] is None])
         named = [one for ids in (*news.seen.values(), *omitted.values()) for one in ids or ()]
         names = self._known_names(named) if named else self._names or {}
         plan = plan_news(news, held, omitted, names, self.settings)
@@ -197,14 +200,18 @@ class GoogleMailboxFetch:
             self._packer.skip(skipped)
         return list(plan.changes), list(plan.todo)
 
-    def _labels_of(self, key: str) -> tuple[str, ...] | None:
-        try:
-            answer = self.api.get(f"{_ME}/messages/{key}", {"format": "minimal"}, self.settings.units_per_message)
-        except GoogleRefused:
-            return None
-        return tuple(answer.get("labelIds") or ())
+    def _labels_of(self, keys: Sequence[str]) -> dict[str, tuple[str, ...] | None]:
+        """None if the server does not return a message."""
+        messages = self._users.messages()
+        requests = {key: messages.get(userId=_ME, id=key, format="minimal", fields="labelIds") for key in keys}
+        answers = self.api.ask_each(requests, self.settings.units_per_message, _BATCH_PATH)
+        return {key: None if answer is None else tuple(answer.get("labelIds") or ()) for key, answer in answers.items()}
 
     # --- both
+
+    @property
+    def _users(self) -> Any:
+        return gmail_users(self.api.base)
 
     def _state(self, cursor: GoogleCursor, page: ListingPage | None) -> dict[str, Json]:
         return as_state(self.address, replace(cursor, labels=self._names), page)
@@ -262,7 +269,8 @@ class GoogleMailboxFetch:
         return self._names
 
     def _ask_names(self) -> dict[str, str]:
-        return labels.user_labels(self.api.get(f"{_ME}/labels", {"fields": "labels(id,name,type)"}, _LABELS_UNITS))
+        request = self._users.labels().list(userId=_ME, fields="labels(id,name,type)")
+        return labels.user_labels(self.api.ask(request, _LABELS_UNITS))
 
     def _translate_refusal(self, refused: GoogleRefused) -> ConnectorError:
         status = refused.refusal.status

@@ -5,6 +5,7 @@ from __future__ import annotations
 import calendar
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 from connectors.base import ChangeKind, CopyChange, FolderListing, Skipped
@@ -80,17 +81,21 @@ def mailbox_parts(settings: GoogleSettings) -> list[ListingPart]:
     """Together they cover the whole mailbox. Search (`q`) sometimes lags by seconds, so the newest page is also listed without
     it."""
     parts = [ListingPart("all", {})]
-    if settings.date_from is not None:
-        border = calendar.timegm(settings.date_from.timetuple())
-        rule = f"date_from: {settings.date_from}"
-        parts = [
-            ListingPart("all", {"q": f"after:{border - 1}"}),
-            ListingPart("newest", {}, overlaps=True, pages=1),
-            ListingPart("old", {"q": f"before:{border}"}, rule, unless_known=True, overlaps=True),
-        ]
-    for name, wanted in (("SPAM", settings.include_spam), ("TRASH", settings.include_trash)):
-        excluded = None if wanted else f"include_{name.lower()}: no"
-        parts.append(ListingPart(name, {"labelIds": name, "includeSpamTrash": "true"}, excluded))
+    if settings.has_dates:
+        first = None if settings.date_from is None else calendar.timegm(settings.date_from.timetuple())
+        end = None if settings.date_to is None else calendar.timegm((settings.date_to + timedelta(days=1)).timetuple())
+        after, before = f"after:{(first or 0) - 1}", f"before:{end}"
+        wanted = " ".join(term for term, border in ((after, first), (before, end)) if border is not None)
+        parts = [ListingPart("all", {"q": wanted}), ListingPart("newest", {}, overlaps=True, pages=1)]
+        if first is not None:
+            rule = f"date_from: {settings.date_from}"
+            parts.append(ListingPart("old", {"q": f"before:{first}"}, rule, unless_known=True, overlaps=True))
+        if end is not None:
+            rule = f"date_to: {settings.date_to}"
+            parts.append(ListingPart("later", {"q": f"after:{end - 1}"}, rule, unless_known=True, overlaps=True))
+    for name, is_wanted in (("SPAM", settings.include_spam), ("TRASH", settings.include_trash)):
+        excluded = None if is_wanted else f"include_{name.lower()}: no"
+        parts.append(ListingPart(name, {"labelIds": name, "includeSpamTrash": True}, excluded))
     return parts
 
 
@@ -101,9 +106,9 @@ def label_parts(settings: GoogleSettings, names: Mapping[str, str]) -> list[List
         for label in (*labels.SYSTEM_NAMES, *names)
         if any(matches(pattern, labels.label_names([label], names)[0]) for pattern in settings.folders_in)
     ]
-    parts = [ListingPart(label, {"labelIds": label, "includeSpamTrash": "true"}, overlaps=True) for label in wanted]
+    parts = [ListingPart(label, {"labelIds": label, "includeSpamTrash": True}, overlaps=True) for label in wanted]
     rule = f"folders_in: {', '.join(settings.folders_in)}"
-    return [*parts, ListingPart("rest", {"includeSpamTrash": "true"}, rule, unless_known=True, overlaps=True)]
+    return [*parts, ListingPart("rest", {"includeSpamTrash": True}, rule, unless_known=True, overlaps=True)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from urllib.parse import urlencode
 
 from connectors.errors import AuthFailed
-from connectors.google.http import GoogleHttpClient
 from connectors.google.settings import GmailSecrets, GmailSettings
 from connectors.google.tokens import GMAIL_SCOPE, exchange_code
+from connectors.http import HttpClient
 
 
 class GmailSignIn:
@@ -19,7 +19,7 @@ class GmailSignIn:
 
     def __init__(self, settings: GmailSettings, given: GmailSecrets) -> None:
         self._settings, self._secret = settings, given.client_secret.get_secret_value()
-        self._http = GoogleHttpClient()
+        self._http = HttpClient()
         self._verifier = secrets.token_urlsafe(64)
         self._state = secrets.token_urlsafe(24)
         self._redirect_uri = ""

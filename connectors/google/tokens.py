@@ -1,6 +1,7 @@
 """Access tokens: from a service account's key on behalf of a user, or from the refresh token of a sign-in.
 
-Each is valid for about an hour. If our clock is wrong, the request for one is repeated with the time of Google's clock.
+Each is valid for about an hour. google-auth obtains them, over our connections. If our clock is wrong, which it can't correct,
+the request is repeated with the time of Google's clock.
 """
 
 from __future__ import annotations
@@ -9,20 +10,24 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlencode
 
-from connectors.errors import AuthFailed, Throttled, Unavailable
+from connectors.errors import AuthFailed, Throttled, Unavailable, first_line
 from connectors.extras import LazyModule
-from connectors.google.http import GoogleHttpClient
 from connectors.google.settings import signer
-from connectors.http import http_date, retry_after
+from connectors.http import HttpClient, http_date, read_body, retry_after
 from connectors.oauth import TokenCache
 
 if TYPE_CHECKING:
-    from google.auth import jwt
+    from google.auth import exceptions, jwt
+    from google.oauth2 import credentials, service_account
 else:
+    exceptions = LazyModule("google.auth.exceptions", "google")
     jwt = LazyModule("google.auth.jwt", "google")
+    credentials = LazyModule("google.oauth2.credentials", "google")
+    service_account = LazyModule("google.oauth2.service_account", "google")
 
 GMAIL_SCOPE = "https://www.googleapis.com/auth/gmail.readonly"
 USERS_SCOPE = "https://www.googleapis.com/auth/admin.directory.user.readonly"
@@ -31,10 +36,12 @@ MEMBERS_SCOPE = "https://www.googleapis.com/auth/admin.directory.group.member.re
 _AUDIENCE = "https://oauth2.googleapis.com/token"
 _LIFE_SECONDS = 3600
 _PAUSE_SECONDS = 5.0
+_SKEW_SECONDS = 30
+_ANSWER_BYTES = 1 << 20
 
 
 class GoogleTokens(Protocol):
-    def get(self, http: GoogleHttpClient) -> str:
+    def get(self, http: HttpClient) -> str:
         """A token that should be valid. Raises AuthFailed if none is available."""
 
     def forget(self, token: str) -> None:
@@ -52,31 +59,39 @@ class DelegatedTokens:
         who = [key["private_key"], key["client_email"], key["token_uri"], subject, *scopes]
         self._name = hashlib.sha256("\0".join(who).encode()).hexdigest()
 
-    def get(self, http: GoogleHttpClient) -> str:
+    def get(self, http: HttpClient) -> str:
         return _TOKENS.get(self._name, lambda: self._ask(http))
 
     def forget(self, token: str) -> None:
         _TOKENS.forget(self._name, token)
 
-    def _ask(self, http: GoogleHttpClient, skew_seconds: float = 0.0, again: bool = False) -> tuple[str, float]:
-        now = int(time.time() + skew_seconds)
+    def _ask(self, http: HttpClient) -> tuple[str, float]:
+        key = signer(self._key["private_key"], str(self._key.get("private_key_id", "")))
+        server = _TokenServer(http)
+        email, url = self._key["client_email"], self._key["token_uri"]
+        delegated = service_account.Credentials(  # type: ignore[no-untyped-call]
+            key, email, url, scopes=self._scopes, subject=self._subject
+        )
+        _refresh(delegated, server)
+        if "Invalid JWT" in str(server.answer.get("error_description", "")) and abs(server.ahead_seconds) > _SKEW_SECONDS:
+            server.post(url, self._form(time.time() + server.ahead_seconds))  # our clock is wrong, Google's is not
+        if "access_token" not in server.answer:
+            raise AuthFailed(_delegation_problem(server.answer, self._key, self._subject, self._scopes))
+        return _token(server.answer)
+
+    def _form(self, now: float) -> dict[str, str]:
+        """RFC 7523, section 2.1."""
         claims = {
             "iss": self._key["client_email"],
             "sub": self._subject,
             "scope": " ".join(self._scopes),
             "aud": _AUDIENCE,
-            "iat": now,
-            "exp": now + _LIFE_SECONDS,
+            "iat": int(now),
+            "exp": int(now) + _LIFE_SECONDS,
         }
         key = signer(self._key["private_key"], str(self._key.get("private_key_id", "")))
         signed: bytes = jwt.encode(key, claims)  # type: ignore[no-untyped-call]
-        form = {"grant_type": "urn:ietf:params:oauth:grant-type:jwt-bearer", "assertion": signed.decode()}
-        answer, skew = _post(http, self._key["token_uri"], form)
-        if "Invalid JWT" in str(answer.get("error_description", "")) and abs(skew) > 30 and not again:
-            return self._ask(http, skew, again=True)  # our clock is wrong, Google's is not
-        if "access_token" not in answer:
-            raise AuthFailed(_delegation_problem(answer, self._key, self._subject, self._scopes))
-        return _token(answer)
+        return {"grant_type": "urn:ietf:params:oauth:grant-type:jwt-bearer", "assertion": signed.decode()}
 
 
 class RefreshedTokens:
@@ -91,53 +106,92 @@ class RefreshedTokens:
         save: Callable[[Mapping[str, str]], None],
     ) -> None:
         self._url, self._save = token_url, save
-        self._form = {"grant_type": "refresh_token", "client_id": client_id, "refresh_token": refresh_token}
-        if client_secret:
-            self._form["client_secret"] = client_secret
-        self._name = hashlib.sha256("\0".join((token_url, *self._form.values())).encode()).hexdigest()
+        self._client_id, self._client_secret, self._refresh_token = client_id, client_secret, refresh_token
+        who = (token_url, client_id, client_secret, refresh_token)
+        self._name = hashlib.sha256("\0".join(who).encode()).hexdigest()
 
-    def get(self, http: GoogleHttpClient) -> str:
+    def get(self, http: HttpClient) -> str:
         return _TOKENS.get(self._name, lambda: self._ask(http))
 
     def forget(self, token: str) -> None:
         _TOKENS.forget(self._name, token)
 
-    def _ask(self, http: GoogleHttpClient) -> tuple[str, float]:
-        if not self._form["refresh_token"]:
+    def _ask(self, http: HttpClient) -> tuple[str, float]:
+        if not self._refresh_token:
             raise AuthFailed("the account has not signed in yet: run `archiver source edit NAME --sign-in`")
-        answer, _ = _post(http, self._url, self._form)
-        if "access_token" not in answer:
-            raise AuthFailed(_sign_in_problem(answer))
-        if answer.get("refresh_token"):
-            self._save({"refresh_token": str(answer["refresh_token"])})
-        return _token(answer)
+        server = _TokenServer(http)
+        signed_in = credentials.Credentials(  # type: ignore[no-untyped-call]
+            None,
+            refresh_token=self._refresh_token,
+            token_uri=self._url,
+            client_id=self._client_id,
+            client_secret=self._client_secret,
+        )
+        _refresh(signed_in, server)
+        if "access_token" not in server.answer:
+            raise AuthFailed(_sign_in_problem(server.answer))
+        if server.answer.get("refresh_token"):
+            self._save({"refresh_token": str(server.answer["refresh_token"])})
+        return _token(server.answer)
 
 
-def exchange_code(http: GoogleHttpClient, token_url: str, form: Mapping[str, str]) -> str:
+def exchange_code(http: HttpClient, token_url: str, form: Mapping[str, str]) -> str:
     """Exchanges the code of a sign-in for a refresh token."""
-    answer, _ = _post(http, token_url, {"grant_type": "authorization_code", **form})
+    answer = _TokenServer(http).post(token_url, {"grant_type": "authorization_code", **form})
     if not answer.get("refresh_token"):
         raise AuthFailed(_sign_in_problem(answer) if "error" in answer else "Google returned no refresh token")
     return str(answer["refresh_token"])
 
 
-def _post(http: GoogleHttpClient, url: str, form: Mapping[str, str]) -> tuple[dict[str, Any], float]:
-    """The server's response, and how many seconds its clock is ahead of ours."""
-    headers = {"Content-Type": "application/x-www-form-urlencoded"}
-    with http.request(url, headers, urlencode(form).encode()) as answer:
-        status, body, date = answer.status, answer.read(), answer.headers.get("date", "")
-        pause = answer.headers.get("retry-after", "")
-    if status == 429 or status >= 500:
-        if status == 429 or pause:
-            raise Throttled("Google's token server asks for a pause", retry_after(pause, date, _PAUSE_SECONDS))
-        raise Unavailable(f"Google's token server responded with HTTP {status}")
+def _refresh(given: credentials.Credentials | service_account.Credentials, server: _TokenServer) -> None:
+    """Afterwards the server's answer says what it did, in more detail than the library's error."""
     try:
-        said = json.loads(body)
-    except ValueError:
-        said = None
-    if not isinstance(said, dict):
-        raise Unavailable(f"Google's token server returned an invalid response (HTTP {status})")
-    return said, _ahead(date)
+        given.refresh(server)  # type: ignore[no-untyped-call]
+    except (exceptions.GoogleAuthError, ValueError, TypeError, OverflowError) as error:
+        if not server.answer:
+            raise AuthFailed(f"no access token could be requested: {first_line(error)}") from None
+
+
+@dataclass(slots=True)
+class _TokenServer:
+    """Our HTTP client in the form that google-auth expects (google.auth.transport.Request). Its own retries would sleep on when
+    the connector is closed, so errors that pass are raised here."""
+
+    http: HttpClient
+    answer: dict[str, Any] = field(default_factory=dict)
+    ahead_seconds: float = 0.0
+    """How far the server's clock is ahead of ours."""
+
+    def post(self, url: str, form: Mapping[str, str]) -> dict[str, Any]:
+        self(url, "POST", urlencode(form).encode(), {"Content-Type": "application/x-www-form-urlencoded"})
+        return self.answer
+
+    def __call__(
+        self, url: str, method: str = "GET", body: bytes | None = None, headers: Any = None, **_: Any
+    ) -> TokenServerResponse:
+        with self.http.request(method, url, content=body, headers=headers) as response:
+            status, data = response.status_code, read_body(response, _ANSWER_BYTES, "Google's token server")
+        if status == 429 or (status >= 500 and "retry-after" in response.headers):
+            raise Throttled("Google's token server asks for a pause", retry_after(response.headers, _PAUSE_SECONDS))
+        if status >= 500 or status == 408:
+            raise Unavailable(f"Google's token server responded with HTTP {status}")
+        try:
+            said = json.loads(data)
+        except ValueError:
+            said = None
+        if not isinstance(said, dict):
+            raise Unavailable(f"Google's token server returned an invalid response (HTTP {status})")
+        self.answer, self.ahead_seconds = said, _ahead(response.headers.get("date", ""))
+        return TokenServerResponse(status, response.headers, data)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenServerResponse:
+    """google.auth.transport.Response"""
+
+    status: int
+    headers: Mapping[str, str]
+    data: bytes
 
 
 def _ahead(date: str) -> float:

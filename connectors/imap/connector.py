@@ -68,6 +68,7 @@ class ImapConnector:
             self._closed.set()
             for wire in self._wires:
                 wire.interrupt()
+        self._token.close()
         self._spool.close()
 
     def _ensure_open(self) -> None:

@@ -29,6 +29,10 @@ class ImapCursor:
     """What keys are built from: the FETCH item of a server-assigned id or, if empty, the UID."""
     day: int = 0
     """The day of the last full listing, in days since 1970."""
+    ahead: int = 0
+    """The first UID of the newest messages, which were stored before their turn; 0 if none were."""
+    ahead_to: int = 0
+    """The last UID of those."""
 
     def as_json(self) -> dict[str, Json]:
         return asdict(self)
@@ -51,4 +55,4 @@ def folder_of(key: str, address: str) -> str | None:
 
 
 def read_cursor(state: Mapping[str, Json], address: str, folder: str) -> ImapCursor:
-    return cursor.read_cursor(ImapCursor, state.get(state_key(address, folder)))
+    return cursor.read_cursor(ImapCursor, state.get(state_key(address, folder)), may_lack_fields=True)

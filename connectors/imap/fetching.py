@@ -19,12 +19,13 @@ from connectors.imap.plan import finish_cursor, needs_listing, once_each, start_
 from connectors.imap.session import ImapSession
 from connectors.imap.settings import ImapSettings
 from connectors.imap.uids import Uids
-from connectors.selection import date_rule, folder_rule, rules_digest
+from connectors.selection import FolderRole, date_rule, folder_rule, rules_digest
 
 _WINDOW = 1000
 _ID_WINDOW = 5000
 _CHANGES = 1000
 _NAMES = 5
+_NEWEST = 100
 _MEASURED_BYTES = 2 << 20
 _SLOW_BYTES_PER_SECOND = 3 << 20
 
@@ -48,9 +49,12 @@ class ImapMailboxFetch:
         listed = self.session.folders()
         chosen = wanted_folders(listed, self.session.wire.capabilities, self.settings)
         self.context.progress(0, sum(folder.status.messages for folder in chosen if folder.status))
+        self._cursors = {folder.name: read_cursor(state, self.address, folder.name) for folder in chosen}
+        for folder in chosen:
+            if folder.role in (FolderRole.INBOX, FolderRole.SENT) or "\\all" in folder.attributes:
+                yield from self._newest(folder)
         closed = []
         for folder in chosen:
-            self._cursors[folder.name] = read_cursor(state, self.address, folder.name)
             try:
                 yield from self._folder(folder)
             except FolderClosed as reason:
@@ -61,6 +65,15 @@ class ImapMailboxFetch:
             raise Unavailable(
                 f"{len(closed)} of {len(chosen)} folders can't be opened (exclude them with folders_out): {named}"
             )
+
+    def _newest(self, folder: ImapFolder) -> Iterator[Batch]:
+        """The newest mail of a long folder comes first, so that people see at once that the source works."""
+        try:
+            yield from FolderFetch(self, folder).newest()
+        except Dropped as dropped:
+            self.session.on_disconnect(dropped)
+        except (Again, FolderGone, FolderClosed, CommandRefused):
+            self.context.progress()  # what is wrong with the folder is reported when its turn comes
 
     def _gone_folders(self, state: Mapping[str, Json], names: set[str]) -> Iterator[Batch]:
         """Reports everything in them as gone at the source; it stays in the archive."""
@@ -107,27 +120,45 @@ class FolderFetch:
         self._packer = Packer(BATCH_MESSAGES)
         self._at: ImapCursor | None = None
         """The cursor that is true once the packer's content is stored; None while reading messages before our position."""
+        self._is_ahead = False
+        """The messages being read come before their turn."""
         self._vanished: set[int] = set()
         self._endings: list[str] = []
         """The ids of the messages passed so far, if keys are built from ids."""
         self._gone_endings: set[str] = set()
 
-    def batches(self) -> Iterator[Batch]:
-        rules, cursor = rules_digest(self._settings), self._mailbox.cursor(self._folder)
-        if cursor.is_unchanged(self._folder.status, rules, self._mailbox.day):
+    def newest(self) -> Iterator[Batch]:
+        """The last messages of a folder that was never read and has many more."""
+        cursor, status = self._mailbox.cursor(self._folder), self._folder.status
+        if self._unwanted or cursor.uid or cursor.ahead or status is None or status.messages <= 2 * _NEWEST:
             return
-        opened = self._session.examine(self._folder)
-        wire = self._session.wire
-        cursor = start_cursor(cursor, opened, rules, wire.capabilities, wire.server_name)
-        self._asker = MessageFetcher(self._folder.name, opened.uid_validity, "" if self._unwanted else cursor.ids)
-        suspects = self._mailbox.suspects(self._folder, opened.uid_validity)
-        self._bodies = Bodies(self._session, self._mailbox.context, suspects)
+        cursor, opened = self._open(cursor)
+        newest = self._session.search(b"%d:*" % max(1, opened.messages - _NEWEST + 1))
+        if newest and not cursor.uid:
+            self._at, self._is_ahead = replace(cursor, ahead=newest.ranges[0][0]), True
+            yield from self._walk(newest)
+            yield self._take()
+
+    def batches(self) -> Iterator[Batch]:
+        cursor = self._mailbox.cursor(self._folder)
+        if cursor.is_unchanged(self._folder.status, rules_digest(self._settings), self._mailbox.day):
+            return
+        cursor, opened = self._open(cursor)
         try:
             yield from self._inspect(cursor, opened)
         except (Again, Dropped):
             if not self._packer.empty:  # what arrived before the error is not fetched again
                 yield self._take()
             raise
+
+    def _open(self, cursor: ImapCursor) -> tuple[ImapCursor, Status]:
+        opened = self._session.examine(self._folder)
+        wire = self._session.wire
+        cursor = start_cursor(cursor, opened, rules_digest(self._settings), wire.capabilities, wire.server_name)
+        self._asker = MessageFetcher(self._folder.name, opened.uid_validity, "" if self._unwanted else cursor.ids)
+        suspects = self._mailbox.suspects(self._folder, opened.uid_validity)
+        self._bodies = Bodies(self._session, self._mailbox.context, suspects)
+        return cursor, opened
 
     def _inspect(self, cursor: ImapCursor, opened: Status) -> Iterator[Batch]:
         first = cursor.count < 0
@@ -182,7 +213,9 @@ class FolderFetch:
                     if not self._packer.room_for(got):
                         yield self._take()
                     self._packer.put(got)
-                if self._at is not None:
+                if self._at is not None and self._is_ahead:
+                    self._at = replace(self._at, ahead_to=uid)
+                elif self._at is not None:
                     here = self._at.count >= 0 and uid not in self._vanished
                     self._at = replace(self._at, uid=uid, count=self._at.count + here)
                 if self._packer.full:
@@ -237,7 +270,7 @@ class FolderFetch:
         wire, asker = self._session.wire, self._asker
         if not asker.ids:
             keys = {uid_key(self._folder.name, asker.validity, uid): uid for uid in window}
-            there = {keys[key] for key in self._mailbox.known(keys)}
+            there = {keys[key] for key in self._mailbox.known(keys)} | {uid for uid in window if self._was_ahead(uid)}
             metas = asker.metas(wire, [uid for uid in window if uid not in there])
             return {meta.uid: meta for meta in metas}, there | {meta.uid for meta in metas}
         known: set[str] = set()
@@ -254,9 +287,14 @@ class FolderFetch:
         else:
             metas = asker.metas(wire, window)
             self._endings.extend(meta.key[len(self._prefix) :] for meta in metas)
-            known = self._mailbox.known([meta.key for meta in metas])
+            known = {*self._mailbox.known([meta.key for meta in metas])}
+            known |= {meta.key for meta in metas if self._was_ahead(meta.uid)}
         there |= {meta.uid for meta in metas}
         return once_each(metas, known), there
+
+    def _was_ahead(self, uid: int) -> bool:
+        """Whether it was fetched before its turn."""
+        return self._at is not None and not self._is_ahead and self._at.ahead <= uid <= self._at.ahead_to
 
     def _keys(self, listed: Uids, walked_from: int) -> Keys:
         """The keys of all messages in the folder."""

@@ -5,12 +5,11 @@ from __future__ import annotations
 import base64
 import contextlib
 import imaplib
-import io
 import logging
 import re
 import socket
 import ssl
-from typing import BinaryIO
+from collections.abc import Iterable
 
 from imapclient import IMAPClient, SocketTimeout
 from imapclient.exceptions import IMAPClientError
@@ -19,9 +18,9 @@ from connectors.errors import AuthFailed, Unavailable
 from connectors.imap.accounts import Account
 from connectors.imap.errors import CommandRefused, Dropped, one_line, refused_login, throttling
 from connectors.imap.settings import ImapSettings
+from connectors.imap.takeover import quieten, take_over
 from connectors.imap.wire import Response, Sink, Wire, quoted
 
-_BUFFER_BYTES = 1 << 18
 _CAPABILITY = re.compile(rb"CAPABILITY ([^\]\r\n]*)", re.IGNORECASE)
 
 log = logging.getLogger("connectors.imap")
@@ -39,10 +38,11 @@ def connect(settings: ImapSettings, sink: Sink) -> Wire:
             ssl_context=context,
             timeout=SocketTimeout(settings.connect_timeout_seconds, settings.timeout_seconds),
         )
-        client._imap.debug = 0  # otherwise it formats everything it reads for an unused log
+        quieten(client)
         try:
             if settings.tls == "starttls":
                 client.starttls(context)
+            capabilities = _names(client.capabilities())
         except BaseException:
             with contextlib.suppress(OSError):
                 client.shutdown()
@@ -55,13 +55,14 @@ def connect(settings: ImapSettings, sink: Sink) -> Wire:
     except (IMAPClientError, imaplib.IMAP4.error) as error:
         text = _text(error)
         raise throttling("", text) or Unavailable(f"{where} refused the connection: {one_line(text)}") from error
-    client._imap.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock, file = take_over(client)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     greeting = client.welcome if isinstance(client.welcome, bytes) else b""
-    wire = Wire(client._imap.sock, reader(client._imap.file), frozenset(), sink, greeting.decode("latin-1"))
-    wire.capabilities = _capabilities(greeting) if settings.tls != "starttls" else frozenset()
-    if not wire.capabilities:
-        wire.capabilities = _ask_capabilities(wire)
-    return wire
+    return Wire(sock, file, capabilities, sink, greeting.decode("latin-1"))
+
+
+def _names(capabilities: Iterable[bytes]) -> frozenset[str]:
+    return frozenset(name.decode("latin-1").upper() for name in capabilities)
 
 
 def log_in(wire: Wire, settings: ImapSettings, account: Account, token: str | None) -> None:
@@ -165,32 +166,3 @@ def _tls_context(settings: ImapSettings) -> ssl.SSLContext:
 def _text(error: Exception) -> str:
     first = error.args[0] if error.args else error
     return first.decode("utf-8", "replace") if isinstance(first, bytes) else str(first)
-
-
-def reader(file: io.BufferedReader) -> BinaryIO:
-    """Returns what imaplib has buffered first, and then reads in larger pieces than it would."""
-    return io.BufferedReader(_Through(file), _BUFFER_BYTES)
-
-
-class _Through(io.RawIOBase):
-    """Bypasses imaplib's buffer once that is empty. Its `readinto1` returns buffered bytes only after another read from the
-    socket, which deadlocks at the end of a response: the server is waiting for us."""
-
-    def __init__(self, file: io.BufferedReader) -> None:
-        self._file = file
-        self._is_empty = False
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: memoryview) -> int | None:  # type: ignore[override]
-        if self._is_empty:
-            return self._file.raw.readinto(buffer)
-        ahead = self._file.read1(len(buffer))  # all of it, because our buffer is larger
-        self._is_empty = True
-        buffer[: len(ahead)] = ahead
-        return len(ahead)
-
-    def close(self) -> None:
-        self._file.close()
-        super().close()

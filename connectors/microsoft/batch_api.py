@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from connectors.errors import ConnectorError, Throttled
+from connectors.http import retry_after
 from connectors.microsoft.folders import MAIL
 from connectors.microsoft.graph import AT_ONCE, BATCH_REQUESTS, Graph, GraphRefused, Sub, segment
-from connectors.microsoft.http import pause_seconds
 from connectors.microsoft.metadata import IMMUTABLE
 
 _ANSWER_BYTES = 4 << 20
@@ -106,7 +106,7 @@ class Bundles:
             return None
         if len(answers) > AT_ONCE:
             self._allow(AT_ONCE)
-        return self._graph.throttled(max(throttled, key=lambda headers: pause_seconds(headers, 0.0)))
+        return self._graph.throttled(max(throttled, key=lambda headers: retry_after(headers, 0.0)))
 
     def _content(self, answer: Sub) -> bytes | None:
         if answer.status != 200:

@@ -6,12 +6,12 @@ from collections.abc import Collection, Iterator, Mapping
 
 from connectors.base import Batch, Context, Json, Known, MailboxRef, Quota
 from connectors.errors import AuthFailed, Unavailable
+from connectors.http import HttpClient
 from connectors.microsoft.downloads import GraphDownloads
 from connectors.microsoft.error_messages import missing
 from connectors.microsoft.fetching import GraphMailboxFetch
 from connectors.microsoft.folders import MAIL
 from connectors.microsoft.graph import Graph, GraphRefused, NoMailbox, segment
-from connectors.microsoft.http import GraphHttpClient
 from connectors.microsoft.refetching import GraphRefetch
 from connectors.microsoft.settings import (
     Microsoft365Secrets,
@@ -30,7 +30,7 @@ class MicrosoftConnector:
     """A whole organisation, or the mailbox of the signed-in user."""
 
     def __init__(
-        self, settings: Microsoft365Settings | OutlookSettings, tokens: MicrosoftTokens, http: GraphHttpClient, context: Context
+        self, settings: Microsoft365Settings | OutlookSettings, tokens: MicrosoftTokens, http: HttpClient, context: Context
     ) -> None:
         self._settings, self._tokens, self._http, self._context = settings, tokens, http, context
         self._spool = Spool("microsoft")
@@ -115,11 +115,11 @@ class MicrosoftConnector:
 
 
 def open_organisation(settings: Microsoft365Settings, secrets: Microsoft365Secrets, context: Context) -> MicrosoftConnector:
-    http = GraphHttpClient(settings.ca_file, settings.requests_at_once, settings.ca)
+    http = HttpClient(settings.ca_file, settings.ca)
     return MicrosoftConnector(settings, AppTokens(settings, secrets, http), http, context)
 
 
 def open_outlook(settings: OutlookSettings, secrets: OutlookSecrets, context: Context) -> MicrosoftConnector:
-    http = GraphHttpClient(settings.ca_file, settings.requests_at_once, settings.ca)
+    http = HttpClient(settings.ca_file, settings.ca)
     tokens = SignedInTokens(settings, secrets.refresh_token.get_secret_value(), http, context)
     return MicrosoftConnector(settings, tokens, http, context)

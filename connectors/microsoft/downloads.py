@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 from connectors.base import BATCH_BYTES, Context, FailedMessage, RawMessage, not_found
 from connectors.batching import size_of
 from connectors.errors import ConnectorError, Unavailable
+from connectors.http import HttpClient
 from connectors.microsoft.batch_api import Bundles, message_path
 from connectors.microsoft.folders import MAIL
 from connectors.microsoft.graph import BATCH_REQUESTS, Graph, GraphRefused
-from connectors.microsoft.http import GraphHttpClient
 from connectors.microsoft.metadata import MessageMetadata
 from connectors.spool import Spool
 
@@ -56,7 +56,7 @@ class Fetched:
 class GraphDownloads:
     """The threads of one connector."""
 
-    def __init__(self, graph: Graph, http: GraphHttpClient, context: Context, spool: Spool) -> None:
+    def __init__(self, graph: Graph, http: HttpClient, context: Context, spool: Spool) -> None:
         self._graph, self._http, self._context, self._spool = graph, http, context, spool
         self._bundles = Bundles(graph)
         self._lock = threading.Lock()

@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterable, Mapping
 
 from connectors.base import Json
 from connectors.errors import AuthFailed, ConnectorError, Unavailable
+from connectors.http import one_line
 
-_TOKEN_LIKE = re.compile(r"[\w.-]+")
 _ENTRA = {
     "7000215": "the client secret is wrong: enter the secret's Value, not its Secret ID (Certificates & secrets)",
     "7000222": "the client secret has expired: create a new one (Certificates & secrets) and enter its Value",
@@ -112,24 +112,6 @@ def granted_permissions(token: str) -> set[str] | None:
 def mailbox_error(code: str) -> str | None:
     """Why a mailbox can't be read at all, if the code says so."""
     return _NO_MAILBOX.get(code)
-
-
-def one_line(text: str, secrets: Iterable[str]) -> str:
-    """The first http of a server's text, shortened and without secrets."""
-    lines = text.strip().splitlines()
-    return without(lines[0] if lines else "no reason given", secrets)[:300]
-
-
-def without(text: str, secrets: Iterable[str]) -> str:
-    for secret in secrets:
-        if secret:
-            text = text.replace(secret, "…")
-    return _TOKEN_LIKE.sub(_without_token, text)
-
-
-def _without_token(run: re.Match[str]) -> str:
-    before, start, token = run[0].partition("eyJ")
-    return f"{before}…" if start and "." in token else run[0]
 
 
 def missing(needed: Collection[str], token: str) -> list[str]:

@@ -14,14 +14,23 @@ import orjson
 from connectors.base import Context, Json, Quota
 from connectors.errors import AuthFailed, Throttled, Unavailable
 from connectors.extras import LazyModule
-from connectors.microsoft.error_messages import mailbox_error, one_line, permission_error
-from connectors.microsoft.http import GraphHttpClient, pause_seconds
+from connectors.http import (
+    BROKEN,
+    RETRIES,
+    HttpClient,
+    ResponseTooLarge,
+    one_line,
+    pause_before_retry,
+    read_body,
+    retry_after,
+)
+from connectors.microsoft.error_messages import mailbox_error, permission_error
 from connectors.microsoft.tokens import MicrosoftTokens
 
 if TYPE_CHECKING:
     import httpx2
 else:
-    httpx2 = LazyModule("httpx2", "microsoft")
+    httpx2 = LazyModule("httpx2")
 
 T = TypeVar("T")
 
@@ -30,11 +39,9 @@ BATCH_REQUESTS = 20
 AT_ONCE = 4
 """Graph's limit for one mailbox, and how many requests of a batch it processes at once."""
 _ANSWER_BYTES = 64 << 20
-_TRIES = 3
-_PAUSES = (0.3, 1.0)
+_REDIRECTS = 5
 _TURNS_AT_ONCE = 100
 _THROTTLED_SECONDS = 10.0
-_PASSING = frozenset({408, 500, 502, 503, 504})
 
 
 class GraphRefused(Exception):
@@ -55,10 +62,6 @@ class GraphRefused(Exception):
 
 class NoMailbox(Unavailable):
     """The user exists, but has no readable mailbox."""
-
-
-class AnswerTooLarge(Unavailable):
-    """The response was not read to its end: it would not be smaller the next time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +86,7 @@ class Sub:
 class _Slots:
     """Limits the concurrent requests of a mailbox. A batch needs one slot per request that Graph processes at once."""
 
-    def __init__(self, limit: int, http: GraphHttpClient) -> None:
+    def __init__(self, limit: int, http: HttpClient) -> None:
         self._free, self._http = limit, http
         self._changed = threading.Condition()
 
@@ -105,7 +108,7 @@ class _Slots:
 class Graph:
     """All requests of one connector. Thread-safe."""
 
-    def __init__(self, url: str, tokens: MicrosoftTokens, http: GraphHttpClient, context: Context, at_once: int) -> None:
+    def __init__(self, url: str, tokens: MicrosoftTokens, http: HttpClient, context: Context, at_once: int) -> None:
         self.root, self.at_once = url, at_once
         self._tokens, self._http, self._context = tokens, http, context
         self._slots = _Slots(at_once, http)
@@ -192,22 +195,22 @@ class Graph:
                     if status == 200:
                         return take(response)
                     code, said = _refusal(response)
-            except AnswerTooLarge:
+            except ResponseTooLarge:
                 raise
             except Unavailable:
-                if tries >= _TRIES:
+                if tries > len(BROKEN):
                     raise
-                self._http.pause(_PAUSES[tries - 1])
+                self._http.pause(BROKEN[tries - 1])
                 continue
             if status in (307, 308):  # an archive that is spread over several servers
                 url = self._absolute(response.headers.get("Location", ""), version)
             elif status == 401 and stale is None:
                 stale = token
-            elif status in _PASSING and "Retry-After" not in response.headers and tries < _TRIES:
-                self._http.pause(_PAUSES[tries - 1])
+            elif (pause := pause_before_retry(status, response.headers, tries)) is not None:
+                self._http.pause(pause)
             else:
                 raise self._error(response, code, said, permission, token)
-            if tries > _TRIES + 2:
+            if tries > _REDIRECTS:
                 raise Unavailable("Microsoft Graph returned too many redirects")
 
     def _error(self, response: httpx2.Response, code: str, said: str, permission: str, token: str) -> Exception:
@@ -227,7 +230,7 @@ class Graph:
 
     def throttled(self, headers: Mapping[str, str]) -> Throttled:
         """All workers pause for the time that these headers ask for."""
-        seconds = pause_seconds(headers, _THROTTLED_SECONDS)
+        seconds = retry_after(headers, _THROTTLED_SECONDS)
         with self._lock:
             self._turns = 0
         pause = self._context.back_off(self._quota, seconds) if self._quota else seconds
@@ -277,18 +280,12 @@ def segment(text: str) -> str:
 
 
 def _asks_for_a_pause(status: int, headers: Mapping[str, str]) -> bool:
-    return status == 429 or (status in _PASSING and "Retry-After" in headers)
+    return status == 429 or (status in RETRIES and "Retry-After" in headers)
 
 
 def _parse(response: httpx2.Response, most_bytes: int = _ANSWER_BYTES) -> dict[str, Json]:
-    parts, size = [], 0
-    for chunk in response.iter_bytes():
-        size += len(chunk)
-        if size > most_bytes:
-            raise AnswerTooLarge("a response from Microsoft Graph is too large")
-        parts.append(chunk)
     try:
-        found = orjson.loads(b"".join(parts))
+        found = orjson.loads(read_body(response, most_bytes, "Microsoft Graph"))
     except orjson.JSONDecodeError as error:
         raise Unavailable("a response from Microsoft Graph is not JSON") from error
     if not isinstance(found, dict):

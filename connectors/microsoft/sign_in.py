@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from connectors.base import Json
 from connectors.errors import AuthFailed
 from connectors.extras import LazyModule
+from connectors.http import HttpClient
 from connectors.microsoft.error_messages import entra_error
-from connectors.microsoft.http import GraphHttpClient
 from connectors.microsoft.settings import OutlookSecrets, OutlookSettings
 from connectors.microsoft.tokens import acquire_token, client_options, scopes
 
@@ -25,7 +25,7 @@ class OutlookSignIn:
 
     def __init__(self, settings: OutlookSettings, _: OutlookSecrets) -> None:
         self._settings = settings
-        self._http = GraphHttpClient(settings.ca_file, 1, settings.ca)
+        self._http = HttpClient(settings.ca_file, settings.ca)
         self._flow: dict[str, Any] = {}
 
     def start_in_browser(self, redirect_uri: str) -> str:

@@ -15,8 +15,8 @@ from cryptography.x509 import load_pem_x509_certificate
 from connectors.base import Context, Json
 from connectors.errors import AuthFailed, Throttled, Unavailable
 from connectors.extras import LazyModule
+from connectors.http import HttpClient, retry_after
 from connectors.microsoft.error_messages import entra_error
-from connectors.microsoft.http import GraphHttpClient, pause_seconds
 from connectors.microsoft.settings import GraphSettings, Microsoft365Secrets, Microsoft365Settings, OutlookSettings
 from connectors.oauth import TokenCache
 
@@ -51,7 +51,7 @@ _TOKENS = TokenCache()
 class AppTokens:
     """For an app with application permissions."""
 
-    def __init__(self, settings: Microsoft365Settings, secrets: Microsoft365Secrets, http: GraphHttpClient) -> None:
+    def __init__(self, settings: Microsoft365Settings, secrets: Microsoft365Secrets, http: HttpClient) -> None:
         self._settings, self._secrets, self._http = settings, secrets, http
         self.secrets = tuple(value.get_secret_value() for _, value in secrets if value is not None)
         self._key = _digest(settings.authority_url, settings.tenant, settings.client_id, settings.graph_url, *self.secrets)
@@ -76,7 +76,7 @@ class AppTokens:
 class SignedInTokens:
     """For a signed-in user. Microsoft sometimes issues a new refresh token, which is stored for later jobs."""
 
-    def __init__(self, settings: OutlookSettings, refresh_token: str, http: GraphHttpClient, context: Context) -> None:
+    def __init__(self, settings: OutlookSettings, refresh_token: str, http: HttpClient, context: Context) -> None:
         self._settings, self._http, self._context = settings, http, context
         self._refresh_token = refresh_token
 
@@ -112,7 +112,7 @@ def scopes(settings: GraphSettings) -> list[str]:
     return [f"{settings.graph_url}/{permission}" for permission in PERMISSIONS]
 
 
-def client_options(settings: Microsoft365Settings | OutlookSettings, http: GraphHttpClient) -> dict[str, Any]:
+def client_options(settings: Microsoft365Settings | OutlookSettings, http: HttpClient) -> dict[str, Any]:
     """`instance_discovery` is off: the owner of the source chooses the authority, and no other server is asked about it."""
     return {
         "authority": f"{settings.authority_url}/{settings.tenant}",
@@ -137,7 +137,7 @@ def acquire_token(ask: Callable[[], Mapping[str, Json]], secrets: tuple[str, ...
 class EntraHttp:
     """Adapts our HTTP client to msal, with the same timeouts, closing and proxies."""
 
-    def __init__(self, http: GraphHttpClient) -> None:
+    def __init__(self, http: HttpClient) -> None:
         self._http = http
 
     def post(self, url: str, params: Any = None, data: Any = None, headers: Any = None, **_: Any) -> TokenResponse:
@@ -153,7 +153,7 @@ class EntraHttp:
         with self._http.request(method, url, **{name: value for name, value in more.items() if value is not None}) as response:
             response.read()
             if response.status_code == 429:
-                raise Throttled("Entra asks for a pause", pause_seconds(response.headers, _THROTTLED_SECONDS))
+                raise Throttled("Entra asks for a pause", retry_after(response.headers, _THROTTLED_SECONDS))
             if response.status_code >= 500:
                 raise Unavailable(f"Entra responded with HTTP {response.status_code}")
             if response.status_code >= 400 and url.endswith("/openid-configuration"):  # msal would hide the reason

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from tests.acceptance.conftest import Archiver
 from tests.support.emulate import TOKEN, emulated_gmail
-from tests.support.google_server import google_server, message_bytes
+from tests.support.google_server import google_server
+from tests.support.google_world import message_bytes
 
 ALICE = "alice@acme.test"
 

@@ -9,14 +9,21 @@ import json
 import tarfile
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from archiver.db import schema
+from archiver.extract import EXTRACTOR_VERSION
+from archiver.indexing.rethread import THREAD_RULES
+from archiver.supervisor.folder import DataFolder
+from archiver.supervisor.postgres import EmbeddedPostgres
 from tests.acceptance.conftest import Archiver
 from tests.support.waiting import eventually
 
 FOLDERS = sorted((Path(__file__).parents[1] / "fixtures").glob("data-folder-*.tar.xz"))
 MESSAGES = 20
+_RULES = "SELECT version FROM thread_rules"
+_OLD_TEXTS = f"SELECT count(*) FROM attachments WHERE extractor_version BETWEEN 1 AND {EXTRACTOR_VERSION - 1}"
 
 
 def test_there_is_one_of_the_first_release() -> None:
@@ -46,6 +53,8 @@ def test_an_old_data_folder_is_opened_migrated_searched_and_verified(tmp_path: P
         eventually(lambda: found(archiver, "zebra") == MESSAGES, 180, "all mail in the index, which was not in the folder")
         assert found(archiver, "from:bob has:attachment") == 4
         eventually(lambda: found(archiver, "legs") == 4, 180, "the text of the attachments")
+        eventually(lambda: value(archiver, _RULES) == THREAD_RULES, 180, "the workers apply the rules of conversations")
+        eventually(lambda: value(archiver, _OLD_TEXTS) == 0, 180, "the workers read attachments with the new extractor")
         verified = archiver.command("verify", "--full", "--json", seconds=240)
         assert verified.returncode == 0, verified.stdout
         report = json.loads(verified.stdout)
@@ -60,3 +69,9 @@ def found(archiver: Archiver, words: str) -> int:
     done = archiver.command("search", words, "--json")
     assert done.returncode == 0, done.stderr
     return int(json.loads(done.stdout)["total"])
+
+
+def value(archiver: Archiver, statement: str) -> int:
+    with psycopg.connect(EmbeddedPostgres(DataFolder(archiver.data)).url()) as connection:
+        (found,) = connection.execute(statement).fetchone() or (None,)
+        return int(found)

@@ -15,6 +15,8 @@ from tests.browser.conftest import ARTEFACTS, Site
 _PATHS = {
     "search": "/",
     "found": "/?q=invoice",
+    "filtered": "/?q=invoice+in:Sent",
+    "facet": "/facets/sender",
     "nothing": "/?q=nothinglikethisanywhere",
     "wrong": "/?q=larger:soon",
     "help": "/search-help",

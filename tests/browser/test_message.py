@@ -75,34 +75,48 @@ def test_a_conversation_is_walked_through(page: Page, site: Site) -> None:
     page.goto("/?q=subject:conversation&sort=oldest")
     page.locator(".hit > a").first.click()
     reading = page.locator("#reading")
-    expect(reading.locator("summary", has_text="Conversation")).to_have_text("Conversation with 60 messages")
-    if not reading.locator(".thread").is_visible():
-        reading.locator("summary", has_text="Conversation").click()
-    expect(reading.locator(".thread a")).to_have_count(60)
-    link = reading.locator(".thread a").nth(30)
+    expect(reading.locator(".headline")).to_contain_text("Conversation: 51 messages around this one")
+    reading.locator("summary", has_text="in between").click()
+    link = reading.locator(".between a.other").nth(20)
+    expect(link).to_contain_text("Answer")  # its new words, without the quote
     wanted = link.get_attribute("data-id")
     link.click()
-    expect(reading.locator("article")).to_have_attribute("data-id", wanted or "")
-    expect(reading.locator(".quoted")).to_contain_text("what was said")
+    opened = reading.locator(f'.opened[data-id="{wanted}"]')
+    expect(opened.locator(".quoted")).to_contain_text("what was said")
+    expect(reading.locator(".opened")).to_have_count(2)
+    opened.get_by_role("button", name="Collapse").click()
+    expect(opened).to_be_hidden()
+    expect(link).to_be_focused()
 
 
 def test_variants_of_a_mail_are_one_row_and_lead_to_each_other(page: Page) -> None:
     page.goto("/?q=okapi&sort=oldest")
     rows, reading = page.locator(".hit > a"), page.locator("#reading")
     expect(page.locator("#total")).to_have_text("2 messages")
-    expect(rows.locator(".variants")).to_have_text(["2 variants", "2 variants"])
+    expect(rows.locator(".variants")).to_have_text(["2 variants"])  # one row for the conversation
+    expect(rows.locator(".count")).to_contain_text("2")
     rows.nth(0).click()
-    expect(reading.locator("summary", has_text="Conversation")).to_have_text("Conversation with 2 messages")
-    expect(reading.locator("ol.thread a")).to_contain_text(["2 variants", "2 variants"])
+    expect(reading.locator(".headline")).to_contain_text("Conversation with 2 messages")
+    expect(reading.locator("a.other")).to_contain_text(["2 variants", "2 variants"])
     other = reading.locator("ul.thread a")
     wanted = other.get_attribute("data-id") or ""
     assert wanted not in [row.get_attribute("data-id") for row in rows.all()]
     other.click()
     expect(reading.locator("article")).to_have_attribute("data-id", wanted)
-    expect(reading.locator("ol.thread a[aria-current]")).to_have_attribute("data-id", wanted)
+    expect(reading.locator(".hit-message .opened")).to_have_attribute("data-id", wanted)
     expect(rows.nth(0)).to_have_attribute("aria-current", "true")
-    page.keyboard.press("j")
-    expect(rows.nth(1)).to_be_focused()
+
+
+def test_a_conversation_is_split_and_joined_again(page: Page, site: Site) -> None:
+    page.goto(f"/messages/{site.ids['Re: The okapi has arrived']}")
+    expect(page.locator(".headline")).to_contain_text("Conversation with 2 messages")
+    page.on("dialog", lambda dialog: dialog.accept())
+    page.get_by_role("button", name="Split here").click()
+    expect(page.locator(".headline")).to_contain_text("Split off by")
+    expect(page.locator(".conversation")).to_have_count(0)
+    page.get_by_role("button", name="Join again").click()
+    expect(page.locator(".headline")).to_contain_text("Conversation with 2 messages")
+    expect(page.get_by_role("button", name="Join again")).to_have_count(0)
 
 
 def test_somebody_else_s_message_is_not_there(page: Page) -> None:

@@ -26,10 +26,15 @@ def test_search_page_on_read_and_go_back(plain: Page) -> None:
     expect(plain).to_have_url(re.compile(r"\?q=subject%3Aconversation"))
     expect(plain.locator("#total")).to_have_text("60 messages")
     plain.get_by_role("link", name="Next page").click()
-    expect(plain.locator(".hit")).to_have_count(30)
+    expect(plain.locator(".more")).to_contain_text("51–60")
+    expect(plain.locator(".hit")).to_have_count(1)  # one conversation
     plain.locator(".hit > a").first.click()
     expect(plain.get_by_role("heading", level=1)).to_contain_text("The long conversation")
     expect(plain.locator(".mail-text")).to_contain_text("Answer")
+    other = plain.locator(".conversation a.other:visible").first
+    wanted = other.get_attribute("data-id")
+    other.click()
+    expect(plain.locator(".opened")).to_have_attribute("data-id", wanted or "")
     plain.get_by_role("link", name="Back").first.click()
     expect(plain.get_by_role("combobox")).to_have_value("subject:conversation")
 

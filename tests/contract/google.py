@@ -19,7 +19,8 @@ from connectors.google import (
     WorkspaceSettings,
 )
 from tests.contract.subject import QuietContext, Subject
-from tests.support.google_server import GoogleServer, message_bytes
+from tests.support.google_server import GoogleServer
+from tests.support.google_world import message_bytes
 
 USERS = [{"address": "alice@acme.test", "messages": 445}, {"address": "Bob@acme.test", "messages": 12}]
 WORLD: dict[str, Any] = {"page": 150, "gzip": True}

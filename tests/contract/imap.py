@@ -1,4 +1,4 @@
-"""IMAP for the contract suite: a real Dovecot, with and without ids of messages."""
+"""IMAP for the contract suite: a real Dovecot, with and without ids of messages, a real Cyrus and a real Courier."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from connectors.base import Connector
 from connectors.imap import ImapConnector, ImapSecrets, ImapSettings
 from tests.contract.subject import QuietContext, Subject
 from tests.support.dovecot import PASSWORD, Dovecot, message
+from tests.support.other_imap import OtherImap
 from tests.support.tcp_proxy import proxy
 
 FOLDERS = {"INBOX": 260, "Projekte/Übersicht": 40, "日本語 フォルダ": 3, 'With a "quote" & more': 2, "Trash": 3}
@@ -63,3 +64,30 @@ IMAP_SUBJECTS: dict[str, Callable[[Dovecot], AbstractContextManager[Subject]]] =
     "imap-uids": partial(imap_with_stalled, "uids", SMALL, {"connections": 1}),  # on a server that can do little
     "imap-spooled": partial(imap_with_stalled, "spooled", LARGE, {}),
 }
+
+OTHERS = {"INBOX": 230, "Projekte/Übersicht": 40, "日本語 フォルダ": 3, "Trash": 3}
+
+
+@contextmanager
+def other_imap(server: OtherImap) -> Iterator[Subject]:
+    """The suite on another server: what it holds is known from filling it."""
+    opened: list[ImapConnector] = []
+    if not server.filled:
+        for folder, count in OTHERS.items():
+            server.fill("contract", folder, [message(number, 1000, folder.encode().hex()) for number in range(count)])
+        server.fill("stalled", "INBOX", [message(number, 1000) for number in range(300)])
+
+    def connect(**more: Any) -> Connector:
+        chosen = ImapSettings.model_validate({**server.settings("contract"), **more})
+        opened.append(ImapConnector(chosen, ImapSecrets.model_validate({"password": PASSWORD}), QuietContext()))
+        return opened[-1]
+
+    with proxy(server.port, stall_after=255_000) as stalled:
+        yield Subject(
+            open=connect,
+            open_blocked=lambda: connect(port=stalled.port, user="stalled", connections=1),
+            contents=lambda address: server.filled[address.partition("@")[0]],
+            downloads=lambda: sum(connector.downloaded for connector in opened),
+        )
+        for connector in opened:
+            connector.close()

@@ -9,7 +9,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from archiver.outlook import reader
 from connectors.base import Batch, Connector, MailboxRef, Quota, RawMessage
+from connectors.outlook import OutlookFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,9 @@ class QuietContext:
     def scratch_path(self) -> Path:
         assert self._scratch is not None, "it needs no folder"
         return self._scratch
+
+    def open_outlook(self, descriptor: int, kind: str, *, recover: bool) -> OutlookFile:
+        return reader.open_outlook(descriptor, kind, recover=recover)
 
     def should_stop(self) -> bool:
         return self.stop

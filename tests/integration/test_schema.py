@@ -16,8 +16,8 @@ from archiver.db import schema
 from archiver.db.engine import driver_url, make_engine
 from archiver.db.tables import Base, message_uuid, uuid7
 from archiver.errors import SchemaError
-from archiver.maintenance.adopt import adopt
-from archiver.maintenance.journal_loss import copies_without_journal
+from archiver.maintenance.recovery.adopt import adopt
+from archiver.maintenance.recovery.journal_loss import copies_without_journal
 from archiver.maintenance.snapshot import save_config
 from archiver.retention.delete import delete_message
 from archiver.store.content import MemoryContent

@@ -23,23 +23,12 @@ from archiver.queue.completion import wait_for_job
 from archiver.queue.jobs import JOBS, BadJob, JobEnvelope, Ping, QueueName, options
 from archiver.queue.queues import JobQueues, ping
 from archiver.secrets import create_missing_keys
-from archiver.supervisor.folder import DataFolder
 from archiver.supervisor.valkey import EmbeddedValkey
 from tests.support.waiting import DEADLINE_SECONDS
 from workers.processors import PROCESSORS
 from workers.runtime import WorkerProcess
 
 INGESTION = QueueName.INGESTION
-
-
-@pytest.fixture
-def valkey(tmp_path: Path) -> Iterator[EmbeddedValkey]:
-    folder = DataFolder(tmp_path / "data")
-    folder.prepare()
-    server = EmbeddedValkey(folder)
-    server.prepare()
-    with server.running():
-        yield server
 
 
 class Process:
@@ -240,9 +229,26 @@ def test_a_failing_processor_fails_its_job_and_nothing_else(valkey: EmbeddedValk
     assert asyncio.run(Harness(valkey.url(), fails_once).run(act)) == 0
 
 
+def test_jobs_of_a_newer_release_wait_for_its_workers(valkey: EmbeddedValkey) -> None:
+    async def act(queues: JobQueues) -> None:
+        bull = queues._queues[INGESTION]
+        good = JobEnvelope.of(Ping("x"), "x").encode()
+        for job_id, name, data in (("new-name", "no-such-job", good), ("new-version", "ping", {**good, "v": 2})):
+            await bull.add(name, data, options(Ping, job_id))
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while {await bull.getJobState(one) for one in ("new-name", "new-version")} != {"delayed"}:
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.05)
+        assert (await queues.counts(INGESTION))["failed"] == 0
+        await queues.forget(INGESTION, ("new-name", "new-version"))
+
+    assert asyncio.run(Harness(valkey.url(), lambda _: None).run(act)) == 0
+
+
 def test_unknown_jobs_and_wrong_data_fail_for_good(valkey: EmbeddedValkey) -> None:
     async def act(queues: JobQueues) -> None:
         bull = queues._queues[INGESTION]
+        before_the_upgrade = round(time.time() * 1000) - 2 * 3600 * 1000
         good = JobEnvelope.of(Ping("x"), "x").encode()
         wrong = {
             "unknown": ("no-such-job", good, "there is no job named 'no-such-job'"),
@@ -251,7 +257,7 @@ def test_unknown_jobs_and_wrong_data_fail_for_good(valkey: EmbeddedValkey) -> No
             "wrong": ("ping", {**good, "data": {"token": 5}}, "token is not a string"),
         }
         for job_id, (name, data, expected) in wrong.items():
-            await bull.add(name, data, options(Ping, job_id))
+            await bull.add(name, data, {**options(Ping, job_id), "timestamp": before_the_upgrade})
             with pytest.raises(NotReady, match=expected):
                 await wait_for_job(valkey.url(), INGESTION, job_id, DEADLINE_SECONDS)
 

@@ -24,22 +24,21 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
 
 from archiver.db.tables import message_uuid
-from archiver.errors import ArchiverError
-from archiver.maintenance.adopt import adopt
-from archiver.maintenance.backup import backup
+from archiver.maintenance.backups.backup import backup
+from archiver.maintenance.backups.dump import load_dump
+from archiver.maintenance.backups.restore import Backup, restore_packs
+from archiver.maintenance.backups.target import FolderTarget
+from archiver.maintenance.checks.verify import verify
 from archiver.maintenance.compact import compact
-from archiver.maintenance.dump import load_dump
-from archiver.maintenance.rebuild import rebuild
-from archiver.maintenance.restore import Backup, restore_packs
-from archiver.maintenance.verify import verify
+from archiver.maintenance.recovery.rebuild import rebuild
 from archiver.retention.delete import delete_mailbox_mail, delete_message
-from archiver.store.errors import Damage
 from archiver.store.frames import FrameKind
 from archiver.store.keys import PackKeys
 from archiver.store.pack import PACK_HEADER_BYTES, FrameHeader, walk
 from archiver.supervisor.postgres import EmbeddedPostgres
 from connectors.base import Batch, ChangeKind, CopyChange, RawMessage
 from tests.integration.store.conftest import MAILBOX, SECOND, set_up
+from tests.model.checks import check, is_readable, start
 from tests.model.expected import Expected, content, hash_of
 from tests.model.subject import Clock, Databases, Subject
 
@@ -218,7 +217,7 @@ class ArchiveMachine(RuleBasedStateMachine):
         if self.expected.at_risk or not self.expected.journal_is_whole:
             return
         subject = self.subject
-        backup(subject.engine, subject.archive, self.databases.url(subject.database), self.folder / "backup")
+        backup(subject.engine, subject.archive, self.databases.url(subject.database), FolderTarget(self.folder / "backup"))
         self.backup = self.expected.copy()
         self.backup_keyring = subject.keyring
 
@@ -229,15 +228,16 @@ class ArchiveMachine(RuleBasedStateMachine):
         shutil.rmtree(place, ignore_errors=True)
         restored = Subject(self.databases, place)
         restored.keyring = self.backup_keyring
-        source, keys = Backup.open(self.folder / "backup"), PackKeys(restored.keyring)
-        restore_packs(source, restored.archive)
+        source, keys = Backup.open(FolderTarget(self.folder / "backup"), self.folder / "scratch"), PackKeys(restored.keyring)
+        assert restore_packs(source, restored.archive).damage == []
         assert source.reason_to_rebuild(keys) is None
         restored.stop()
-        load_dump(source.dump, self.databases.url(restored.database), keys)
-        _start(restored)
+        with source.dump_file() as dump:
+            load_dump(dump, self.databases.url(restored.database), keys)
+        start(restored)
         assert self.backup is not None
         try:
-            _check(restored, self.backup)
+            check(restored, self.backup)
             assert verify(restored.engine, restored.archive, full=True, processes=1).problems == []
         finally:
             restored.stop()
@@ -342,13 +342,13 @@ class ArchiveMachine(RuleBasedStateMachine):
         self._check()
 
     def _check(self) -> None:
-        _check(self.subject, self.expected)
+        check(self.subject, self.expected)
 
     def _is_readable(self, sha256: bytes) -> bool:
-        return _is_readable(self.subject, sha256)
+        return is_readable(self.subject, sha256)
 
     def _restarted(self) -> dict[tuple[UUID, str], tuple[bytes, str]]:
-        _start(self.subject)
+        start(self.subject)
         return self.subject.present()
 
     def _accept_losses(self, is_named: bool) -> None:
@@ -360,43 +360,12 @@ class ArchiveMachine(RuleBasedStateMachine):
                 del self.expected.live[place]
 
 
-def _start(subject: Subject) -> None:
-    """What every start of the program does before it works."""
-    adopt(subject.engine, subject.archive, rest_seconds=0)
-
-
-def _check(subject: Subject, expected: Expected) -> None:
-    found = subject.present()
-    present = {(place[0], sha256) for place, (sha256, _) in found.items()}
-    kept = {place for place in expected.live if place[1] not in expected.at_risk}
-    if expected.journal_is_whole:
-        assert kept <= present, f"lost: {kept - present}"
-        assert not (expected.deleted & present), f"back from the dead: {expected.deleted & present}"
-    assert {sha256 for _, sha256 in kept} <= {sha256 for _, sha256 in present}, "mail was lost with a pack that did not hold it"
-    for _, sha256 in kept:
-        assert _is_readable(subject, sha256), f"can't be read: {sha256.hex()}"
-    allowed = {sha256 for _, sha256 in {*expected.live, *expected.attempted}} | expected.at_risk
-    assert not expected.journal_is_whole or {sha256 for _, sha256 in present} <= allowed, "mail that nobody handed in"
-    for (mailbox, key), folder in expected.folders.items():
-        if folder and (mailbox, key) in found and found[mailbox, key][0] not in expected.at_risk:
-            assert found[mailbox, key][1] == folder, f"{key} is in another folder"
-
-
-def _is_readable(subject: Subject, sha256: bytes) -> bool:
-    try:
-        subject.archive.read(sha256)
-    except (Damage, ArchiverError):
-        return False
-    return True
-
-
 def _run(server: EmbeddedPostgres, seconds: float, steps: int) -> None:
     global _server
-    _server = server
+    _server, rounds = server, 0
     seed = int(os.environ.get("ARCHIVER_MODEL_SEED", random.randrange(1 << 32)))
     deadline = time.monotonic() + float(os.environ.get("ARCHIVER_MODEL_SECONDS", seconds))
     before: Any = hypothesis.core.global_force_seed
-    rounds = 0
     try:
         while rounds == 0 or time.monotonic() < deadline:
             print(f"\nmodel test: ARCHIVER_MODEL_SEED={seed + rounds}", flush=True)

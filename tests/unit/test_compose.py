@@ -18,7 +18,7 @@ from typer.main import get_command
 
 from archiver import __version__
 from archiver.cli.app import build
-from archiver.cli.init import environment_text
+from archiver.cli.start.init import environment_text
 from archiver.config import Settings, load_settings
 from archiver.errors import ConfigError
 from workers.__main__ import parser as worker_parser

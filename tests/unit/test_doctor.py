@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from archiver.maintenance.doctor import judge_machine
+from archiver.maintenance.checks.doctor import judge_machine
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,8 @@ WITHOUT = """
 import sys
 class Absent:
     def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in {"boto3", "botocore", "obstore", "msal", "httpx2"} or name.startswith("google.auth"):
+        absent = ("boto3", "botocore", "obstore", "msal", "googleapiclient", "httplib2", "google.auth", "google.oauth2")
+        if name.startswith(absent):
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 sys.meta_path.insert(0, Absent())
 """
@@ -47,6 +48,13 @@ def test_a_source_names_the_extra_that_it_needs(kind: str) -> None:
     )
     assert done.stdout.startswith(f"a source of kind {kind} can't be used: it needs packages"), done.stderr
     assert f"install Archiver with the extra {extra!r}" in done.stdout
+
+
+def test_a_refused_kind_leaves_no_data_folder(tmp_path: Path) -> None:
+    program = f"import os; os.environ['ARCHIVER_DATA'] = {str(tmp_path / 'data')!r}\nfrom archiver.cli.app import main\n"
+    done = run(program + "sys.argv = ['archiver', 'source', 'add', 'google', '--name', 'x']\nmain()")
+    assert "install Archiver with the extra 'google'" in done.stderr
+    assert not (tmp_path / "data").exists()
 
 
 def test_other_kinds_need_none() -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from archiver.config import load_settings
-from archiver.maintenance import doctor
-from archiver.maintenance.doctor import Verdict
-from archiver.maintenance.file_systems import file_system_of, nearest_mount
+from archiver.maintenance.checks import doctor
+from archiver.maintenance.checks.doctor import Verdict
+from archiver.maintenance.checks.file_systems import file_system_of, nearest_mount
 
 OWN_SERVERS = {
     "DATABASE_URL": "postgresql://h/x",

@@ -7,7 +7,7 @@ import typer
 from typer.testing import CliRunner
 
 from archiver.cli.app import COMMANDS, build
-from archiver.cli.summaries import summary
+from archiver.cli.terminal.summaries import summary
 
 
 def names(app: typer.Typer) -> list[str]:

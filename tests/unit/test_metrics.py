@@ -17,8 +17,8 @@ from prometheus_client import generate_latest
 
 from archiver.db.counters import Counters
 from archiver.http.metrics import COUNTERS, GAUGES, HISTOGRAMS, Metrics
+from archiver.maintenance.checks.health import Health
 from archiver.maintenance.figures import Figure
-from archiver.maintenance.health import Health
 from archiver.maintenance.status import IndexState
 
 ROOT = Path(__file__).parents[2]

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from archiver.cli.app import build
-from archiver.cli.service import unit_text
+from archiver.cli.start.service import unit_text
 from archiver.errors import Conflict, UsageError
 
 

@@ -35,6 +35,7 @@ def test_every_package_is_pinned_with_hashes(file: str) -> None:
         assert all(re.fullmatch(r"--hash=sha256:[0-9a-f]{64}", one) for one in hashes), pinned
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="written with the oldest Python, which needs the most packages")
 def test_the_lock_files_fit_what_is_asked_for() -> None:
     done = subprocess.run([sys.executable, ROOT / "scripts" / "lock", "--check"], capture_output=True, text=True)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from archiver.exports import service as exports
 from archiver.logs import get_logger
+from archiver.maintenance.backups import schedule as backups
 from archiver.queue.jobs import JobEnvelope, ScheduleContinuousSync, SyncCycleFinished
+from archiver.retention import erasures
 from archiver.sources import upload_imports
 from archiver.sync import import_queue, outbox, scheduler
 from archiver.workflows import service as workflows
@@ -22,6 +24,10 @@ def process(_: ScheduleContinuousSync, work: WorkerContext, __: JobEnvelope) -> 
             started = scheduler.start_due(connection)
             import_queue.start_orphaned(connection)
             workflows.maintain(connection)
+            backups.start_due(connection, work.settings)
+            is_purging = erasures.is_purging(connection)
+    if is_purging:
+        work.ingest.archive.backend.release_idle()
     upload_imports.tidy(work.engine, work.settings)
     exports.tidy(work.engine, work.settings)
     if started or stale:

@@ -33,6 +33,9 @@ from archiver.db.tables.messages import (
 )
 from archiver.db.tables.metrics import MetricCounterTable
 from archiver.db.tables.retention import (
+    ErasureMessageTable,
+    ErasureObjectTable,
+    ErasureTable,
     HoldMessageTable,
     HoldTable,
     PolicyCheckTable,
@@ -64,6 +67,9 @@ __all__ = [
     "AuditLogTable",
     "Base",
     "DeadLetterTable",
+    "ErasureMessageTable",
+    "ErasureObjectTable",
+    "ErasureTable",
     "ExportMessageTable",
     "ExportTable",
     "FolderListingTable",

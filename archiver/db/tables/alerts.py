@@ -1,4 +1,4 @@
-"""Alerts: what is wrong now and what was, who is told and how; and the last outcome of each kind of maintenance."""
+"""Alerts: what is wrong now and what was, who is notified and how; and the last outcome of each kind of maintenance."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class AlertRuleTable(Base):
 
 
 class AlertChannelTable(Base):
-    """How one person is told. Channels of ALERT_URLS have no row."""
+    """How one person is notified. Channels of ALERT_URLS have no row."""
 
     __tablename__ = "alert_channels"
 

@@ -1,4 +1,4 @@
-"""Legal holds, retention policies, and the runs that carry them out."""
+"""Legal holds, retention policies and the runs that carry them out, and erasure on request."""
 
 from __future__ import annotations
 
@@ -140,6 +140,74 @@ class RetentionRunTable(Base):
     __table_args__ = (
         Index("uq_retention_runs_open", text("(true)"), unique=True, postgresql_where=text("finished_at IS NULL")),
     )
+
+
+class ErasureTable(Base):
+    """A request to erase a person's mail. Once it is finished, it no longer says whom it was about."""
+
+    __tablename__ = "erasures"
+
+    id: Mapped[Id]
+    name: Mapped[str]
+    """The reference of the case: it stays, so it should not name the person."""
+    reason: Mapped[str]
+    addresses: Mapped[Texts]
+    """Lowercase. These and the terms are removed with the mail."""
+    terms: Mapped[Texts]
+    created_by: Mapped[str]
+    created_at: Mapped[CreatedAt]
+    search_requested_at: Mapped[datetime | None]
+    searched_at: Mapped[datetime | None]
+    unread: Mapped[Count]
+    """Messages that could not be read in the search, or not completely."""
+    approved_by: Mapped[str | None]
+    approved_at: Mapped[datetime | None]
+    rejected_by: Mapped[str | None]
+    rejected_at: Mapped[datetime | None]
+    copies: Mapped[Count]
+    messages: Mapped[Count]
+    size_bytes: Mapped[Count]
+    kept: Mapped[dict[str, Any]] = mapped_column(JSONB, server_default=text("'{}'::jsonb"))
+    """How many copies stay, by what keeps them."""
+    excluded: Mapped[dict[str, Any]] = mapped_column(JSONB, server_default=text("'{}'::jsonb"))
+    """How many messages were excluded in the review, by reason."""
+    exports: Mapped[list[Any]] = mapped_column(JSONB, server_default=text("'[]'::jsonb"))
+    """Those that contained erased mail and were removed."""
+    tombstone_ids: Mapped[list[UUID]] = mapped_column(ARRAY(PG_UUID(as_uuid=True)), server_default=text("'{}'::uuid[]"))
+    deleted_at: Mapped[datetime | None]
+    """The mail is unreadable from this moment; its bytes may still be in packs."""
+    pack_ids: Mapped[list[UUID]] = mapped_column(ARRAY(PG_UUID(as_uuid=True)), server_default=text("'{}'::uuid[]"))
+    """Packs that contained its bytes. They are replaced, and their files removed."""
+    finished_at: Mapped[datetime | None]
+    error: Mapped[str | None]
+    """Why it can't go on at present."""
+    receipt: Mapped[str | None]
+    signature: Mapped[bytes | None]
+    key: Mapped[str | None]
+
+    __table_args__ = (CheckConstraint("num_nonnulls(approved_at, rejected_at) < 2", name="one_decision"),)
+
+
+class ErasureMessageTable(Base):
+    """A message that was found for a request, until the request is finished or rejected."""
+
+    __tablename__ = "erasure_messages"
+
+    erasure_id: Mapped[UUID] = mapped_column(ForeignKey("erasures.id", ondelete="CASCADE"), primary_key=True)
+    message_id: Mapped[UUID] = mapped_column(primary_key=True)
+    in_people: Mapped[bool]
+    """Found as sender or recipient; otherwise in subject, text, attachments or names."""
+    excluded_by: Mapped[str | None]
+    excluded_reason: Mapped[str | None]
+
+
+class ErasureObjectTable(Base):
+    """Content without a message since an erasure: its frames have to leave the packs before the erasure is finished."""
+
+    __tablename__ = "erasure_objects"
+
+    erasure_id: Mapped[UUID] = mapped_column(ForeignKey("erasures.id", ondelete="CASCADE"), primary_key=True)
+    sha256: Mapped[bytes] = mapped_column(primary_key=True)
 
 
 # Every deletion of mail marks a copy as deleted (or removes its row), so every deletion passes this trigger. The lock makes it

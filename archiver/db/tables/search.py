@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from uuid import UUID
 
-from sqlalchemy import CheckConstraint, Integer, SmallInteger, text
+from sqlalchemy import CheckConstraint, ForeignKey, Integer, SmallInteger, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from archiver.db.states import SearchIndexState
@@ -54,6 +54,30 @@ class ThreadLinkTable(Base):
     key: Mapped[UUID] = mapped_column(primary_key=True)
     """The first half of the SHA-256 of the Message-ID."""
     thread_id: Mapped[UUID] = mapped_column(index=True)
+
+
+class ThreadSplitTable(Base):
+    """A person's decision: from this message on, it is a conversation of its own."""
+
+    __tablename__ = "thread_splits"
+
+    id: Mapped[Id]
+    message_id: Mapped[UUID]
+    """No foreign key: after a rebuild, the row is there before the message."""
+    created_by: Mapped[str]
+    created_by_id: Mapped[UUID | None]
+    created_at: Mapped[CreatedAt]
+    undone_at: Mapped[datetime | None]
+    undone_by: Mapped[str | None]
+
+
+class ThreadSplitMemberTable(Base):
+    """A message of the part that was split off: the key of its Message-ID in `thread_links`."""
+
+    __tablename__ = "thread_split_members"
+
+    key: Mapped[UUID] = mapped_column(primary_key=True)
+    split_id: Mapped[UUID] = mapped_column(ForeignKey("thread_splits.id", ondelete="CASCADE"), primary_key=True, index=True)
 
 
 class ThreadRulesTable(Base):

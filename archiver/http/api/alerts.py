@@ -1,4 +1,4 @@
-"""Alerts: what is wrong, the rules, and the channels through which people are told."""
+"""Alerts: what is wrong, the rules, and the channels that notify people."""
 
 from __future__ import annotations
 
@@ -162,7 +162,9 @@ def list_rules(principal: Viewer, context: Context) -> Page[AlertRule]:
 @router.put("/rules/{name}")
 def change_rule(name: str, body: RuleChange, principal: Administrator, context: Context) -> AlertRule:
     with context.engine.begin() as connection:
-        return rules.change_rule(connection, principal, name, **body.model_dump())
+        changed = rules.change_rule(connection, principal, name, **body.model_dump())
+    context.save_config()
+    return changed
 
 
 @router.get("/channels")
@@ -179,6 +181,7 @@ def add_channel(body: NewChannel, principal: Administrator, context: Context) ->
     with context.engine.begin() as connection:
         wishes = body.wishes()
         added = channels.add_channel(connection, context.settings, context.keyring, principal, body.name, body.address, wishes)
+    context.save_config()
     return _channel_shape(context, added)
 
 
@@ -187,6 +190,7 @@ def remove_channel(channel_id: UUID, principal: Administrator, context: Context)
     with context.engine.begin() as connection:
         found = channels.find_channel(connection, context.settings, context.keyring, channel_id)
         channels.remove_channel(connection, principal, found)
+    context.save_config()
 
 
 @router.post("/channels/{channel_id}/test", status_code=204)

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
-from fastapi import APIRouter, BackgroundTasks, Response
+from fastapi import APIRouter, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
@@ -115,13 +115,11 @@ def retire_policy(policy_id: UUID, body: PolicyRetirement, principal: Administra
 
 
 @router.post("/policies/versions/{version_id}/simulation", status_code=202)
-def start_simulation(
-    version_id: UUID, principal: Administrator, context: Context, background: BackgroundTasks
-) -> SimulationShape:
-    """Counts in the background what the version would delete, and when. Changes nothing."""
+def start_simulation(version_id: UUID, principal: Administrator, context: Context) -> SimulationShape:
+    """A worker counts what the version would delete, and when. Changes nothing."""
     with context.reading() as connection:
         version = policies.load_version(connection, version_id)
-    background.add_task(simulation.simulate, context.engine, context.archive, principal, version)
+    simulation.request(context.engine, principal, version)
     return SimulationShape(
         version_id=version_id, is_running=True, simulated_at=version.simulated_at, figures=version.simulation
     )

@@ -9,6 +9,8 @@ from starlette.types import Scope
 from archiver.http.api import (
     alerts,
     audit,
+    conversations,
+    erasures,
     exports,
     holds,
     imports,
@@ -39,6 +41,7 @@ router = _Api(prefix=PREFIX, responses=ERRORS, generate_unique_id_function=lambd
 PARTS = (
     search,
     messages,
+    conversations,
     me,
     sources,
     uploads,
@@ -51,6 +54,7 @@ PARTS = (
     audit,
     holds,
     policies,
+    erasures,
     sign_in,
     oidc,
 )  # the busiest first: routes are matched in order

@@ -69,6 +69,10 @@ def search(
     facet: Annotated[list[Facet] | None, Query(description="Facets to count as well.")] = None,
     zone: Zone = "UTC",
     similar: Similar = False,
+    conversations: Annotated[
+        bool,
+        Query(description="One hit for each conversation on the page, with its size and people; `also` has its other hits."),
+    ] = False,
 ) -> Response:
     """`400 bad_query`: `errors` says what is wrong with the query, and where.
 
@@ -76,7 +80,15 @@ def search(
     `next_offset`.
     """
     found = context.search.search_as(
-        principal, q, sort=sort, offset=offset, limit=limit, facets=facet or [], zone=_zone(zone), similar=similar
+        principal,
+        q,
+        sort=sort,
+        offset=offset,
+        limit=limit,
+        facets=facet or [],
+        zone=_zone(zone),
+        similar=similar,
+        grouped=conversations,
     )
     shown = replace(found, not_searchable=_public(found.not_searchable))
     return Response(_RESULTS.dump_json(shown), media_type="application/json")

@@ -13,7 +13,7 @@ from archiver.db.pause import find_pause
 from archiver.errors import UsageError
 from archiver.http.pages.base import Form, Posted, View, Viewed, parse_id, redirect
 from archiver.maintenance import status
-from archiver.maintenance.health import check_parts
+from archiver.maintenance.checks.health import check_parts
 from archiver.sources import dead_letters, runs
 from archiver.sources.dead_letters import DeadLetterFilter
 from archiver.workflows import service as workflows

@@ -1,4 +1,4 @@
-"""Alerts: what is wrong now, what was, who is told, and the rules."""
+"""Alerts: what is wrong now, what was, who is notified, and the rules."""
 
 from __future__ import annotations
 
@@ -109,6 +109,7 @@ def _add_channel(view: View, form: dict[str, str]) -> str:
         channels.add_channel(
             connection, context.settings, context.keyring, view.principal, form.get("name", ""), address, wishes
         )
+    context.save_config()
     return "/alerts#channels"
 
 
@@ -121,6 +122,7 @@ def _remove_channel(view: View, form: dict[str, str]) -> str:
     found = _find(view, form)
     with view.context.engine.begin() as connection:
         channels.remove_channel(connection, view.principal, found)
+    view.context.save_config()
     return "/alerts#channels"
 
 
@@ -140,6 +142,7 @@ def _change_rule(view: View, form: dict[str, str]) -> str:
             threshold=_number(form, "threshold"),
             for_minutes=None if (minutes := _number(form, "for_minutes")) is None else int(minutes),
         )
+    view.context.save_config()
     return "/alerts#rules"
 
 

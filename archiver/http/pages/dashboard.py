@@ -10,13 +10,14 @@ from fastapi.responses import Response
 
 from archiver.access.scope import scope_of
 from archiver.http.pages.base import Viewed
-from archiver.http.pages.search import explain_nothing
+from archiver.http.pages.search import explain_nothing, link, token_of
 from archiver.reading import statistics
 from archiver.reading.statistics import Month
 
 router = APIRouter(include_in_schema=False)
 
-_BARS = 60
+_BARS = 240
+"""Months; a longer time is shown by years."""
 _WIDTH, _HEIGHT = 960, 180
 
 
@@ -26,7 +27,14 @@ def dashboard_page(view: Viewed) -> Response:
         scope = scope_of(connection, view.principal)
         found = view.context.count_cache.get(("dashboard", scope), lambda: statistics.figures(connection, scope))
     hidden = explain_nothing(view) if not found.messages else {}
-    return view.page("dashboard.html", figures=found, chart=_chart(found.months), **hidden)
+    search = {kind: lambda name, kind=kind: link(token_of(kind, name)) for kind in ("sender", "domain")}
+    return view.page("dashboard.html", figures=found, chart=_chart(found.months), search=search, **hidden)
+
+
+def _period(year: int, month: int, *, by_month: bool) -> str:
+    """The query for the mail of a bar."""
+    end = (year, month + 1) if by_month and month < 12 else (year + 1, 1)
+    return f"after:{year}-{month:02}-01 before:{end[0]}-{end[1]:02}-01"
 
 
 def _chart(months: tuple[Month, ...]) -> dict[str, Any] | None:
@@ -54,6 +62,7 @@ def _chart(months: tuple[Month, ...]) -> dict[str, Any] | None:
             "width": round(step * 0.8, 2),
             "height": round((_HEIGHT - 24) * counts[key][0] / highest, 2),
             "label": f"{key[0]}-{key[1]:02}" if by_month else str(key[0]),
+            "href": link(_period(*key, by_month=by_month)),
             "messages": counts[key][0],
             "bytes": counts[key][1],
         }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 from fastapi import APIRouter
 from fastapi.responses import Response
@@ -38,10 +39,16 @@ def exports_page(view: Viewed) -> Response:
     return view.page("exports.html", **values)
 
 
+def selected_ids(form: dict[str, str]) -> tuple[UUID, ...]:
+    """The ticked rows of a list: each names a message, and the other hits of the conversation that it stands for."""
+    named = (id_ for name, also in form.items() if name.startswith("id.") for id_ in (name.removeprefix("id."), *also.split()))
+    return tuple(dict.fromkeys(map(parse_id, named)))
+
+
 @router.post("/export")
 def export_from_search(view: Posted, form: Form) -> Response:
     """The selected messages, or everything that the search finds."""
-    wanted = tuple(parse_id(name.removeprefix("id.")) for name in form if name.startswith("id."))
+    wanted = selected_ids(form)
     if form.get("do") == "all":
         query = form.get("q", "").strip()
         return _request(view, _of_query(view, query) if query else Selection(everything=True), PackageOptions())

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
-_RARE = frozenset({"schedule", "date_from"})
+_RARE = frozenset({"schedule", "date_from", "date_to"})
 _SPELT = {"tls": "TLS", "ca": "CA", "id": "ID", "url": "URL", "oauth": "OAuth", "imap": "IMAP", "csv": "CSV", "json": "JSON"}
 
 

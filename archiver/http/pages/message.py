@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Sequence
+from html import escape
+from itertools import groupby
 from typing import Any
 from uuid import UUID
 
@@ -12,13 +14,14 @@ from fastapi.responses import HTMLResponse, Response
 from archiver.access import audit
 from archiver.access.principal import Right
 from archiver.access.scope import scope_of
-from archiver.errors import NotFound
+from archiver.errors import NotFound, NotReady
 from archiver.http.api.downloads import attachment_name
-from archiver.http.pages.base import View, Viewed
-from archiver.indexing import texts
+from archiver.http.mail_view import fold_quotes, frame_height, is_plain, passages_of
+from archiver.http.pages.base import Form, Posted, View, Viewed, redirect
+from archiver.indexing import splitting, texts
 from archiver.reading import messages
 from archiver.reading.content import IMAGE_TYPES, MailContent
-from archiver.reading.messages import MessageDetail
+from archiver.reading.messages import ConversationWindow, MessageDetail, ThreadRow
 from archiver.reading.previews import PreviewPage
 from archiver.retention import holds
 from archiver.retention.keeping import explain
@@ -34,20 +37,31 @@ _FRAME_HEADERS = {"X-Frame-Options": "SAMEORIGIN", "Cache-Control": "private, no
 _STYLE = (
     "body{margin:16px;font:15px/1.5 system-ui,sans-serif;color:#1d2129;background:#fff;overflow-wrap:anywhere}"
     "img{max-width:100%;height:auto}table{max-width:100%}"
-    "a[href]:hover::after{content:' ⟨' attr(href) '⟩';color:#666;font-size:.85em}"
+    "a[href]:hover::after{content:' ⟨' attr(href) '⟩';color:#767676;font-size:.85em}"
+    "summary{cursor:pointer;color:#767676;font-size:.9em}"
+    "blockquote{margin:8px 0 8px 8px;padding-left:12px;border-left:2px solid #8888}"
 )
-_QUOTED_LINES = re.compile(r"(?:^>.*(?:\n|\Z))+", re.MULTILINE)
-_QUOTE_SIGN = re.compile(r"^> ?", re.MULTILINE)
+_THEMES = {
+    "light": "",
+    "dark": "body{color:#e4e8ee;background:#12161c}a{color:#7db8f0}",
+}
+_THEMES["auto"] = f"@media (prefers-color-scheme:dark){{{_THEMES['dark']}}}"
+_EACH_SIDE = 50
+"""Messages of a conversation before and after the opened one."""
+_NEAR = 2
+"""Of these, how many are not folded away in a long conversation."""
 
 
 @router.get("/messages/{message_id}")
 def message_page(view: Viewed, message_id: UUID, q: str = "", part: str = "", show: str = "") -> Response:
-    """`part=pane` returns the message alone, for scripts."""
+    """`part=pane` returns the conversation with the message opened, without the frame of the page, for scripts."""
     with view.context.reading() as connection:
         scope = scope_of(connection, view.principal)
         detail = messages.detail(connection, scope, message_id)
-        thread = messages.around(connection, scope, detail.message)
-        held, kept = [], []
+        thread = messages.around(connection, scope, detail.message, _EACH_SIDE)
+        held, kept, divided = [], [], None
+        if Right.ADMIN in view.principal.rights:
+            divided = splitting.split_of(connection, message_id, detail.internet_message_id)
         if Right.AUDIT in view.principal.rights:
             held = holds.names_on_message(connection, message_id)
             kept = explain(connection, view.context.engine, message_id, scope.mailboxes)
@@ -60,17 +74,53 @@ def message_page(view: Viewed, message_id: UUID, q: str = "", part: str = "", sh
         "message": message,
         "content": content,
         "thread": thread,
+        "sections": _sections(thread.messages, message_id),
+        "beginnings": _beginnings(view, thread, message_id),
+        "divided": divided,
         "held": held,
         "kept": kept,
         "people": _people(detail),
         "show": "text" if show == "text" or not content.html else "html",
-        "passages": _passages(content.text),
+        "passages": passages_of(content.text, q),
+        "frame_height": frame_height(content.html, content.text),
+        "is_plain": is_plain(content.html),
         "files": [file for file in content.attachments if not (file.inline and file.content_id)],
         "image_types": IMAGE_TYPES,
         "is_pdf": _is_pdf,
         "with_text": _with_text(view, content) if message.search_state in ("full", "partial") else set(),
     }
     return view.page("message_pane.html" if part == "pane" else "message.html", **values)
+
+
+def _sections(listed: Sequence[ThreadRow], opened: UUID) -> list[tuple[bool, Sequence[ThreadRow]]]:
+    """The messages of a conversation in order. Those far from its ends and from the opened one are folded (True)."""
+    here = next((number for number, one in enumerate(listed) if one.id == opened), 0)
+    last = len(listed) - 1
+    near = [number in (0, last) or abs(number - here) <= _NEAR for number in range(len(listed))]
+    sections: list[tuple[bool, Sequence[ThreadRow]]] = []
+    for is_near, group in groupby(range(len(listed)), key=lambda number: near[number]):
+        numbers = list(group)
+        is_folded = not is_near and len(numbers) > _NEAR
+        sections.append((is_folded, listed[numbers[0] : numbers[-1] + 1]))
+    return sections
+
+
+def _beginnings(view: View, thread: ConversationWindow, opened: UUID) -> dict[UUID, str]:
+    """What the other messages begin with. Reading does without it while the search server is away."""
+    try:
+        return view.context.search.beginnings([one.id for one in thread.messages if one.id != opened])
+    except NotReady:
+        return {}
+
+
+@router.post("/messages/{message_id}/conversation")
+def change_conversation(view: Posted, form: Form, message_id: UUID) -> Response:
+    """Splits the conversation before this message, or joins it again."""
+    change = splitting.rejoin if form.get("do") == "rejoin" else splitting.split
+    with view.context.engine.begin() as connection:
+        change(connection, view.principal, scope_of(connection, view.principal), message_id)
+    view.context.save_config()
+    return redirect(f"/messages/{message_id}")
 
 
 @router.get("/messages/{message_id}/body")
@@ -84,9 +134,10 @@ def body_frame(view: Viewed, message_id: UUID, remote: bool = False) -> Response
     if remote:
         audit.record_look(view.context.engine, view.principal, "message.remote_images", "message", message_id)
         html = view.context.remote_images.embed(html, sha256, view.principal.user_id)
+    theme = _THEMES[view.user.settings.get("theme") or "auto"] if is_plain(html) else ""
     page = (
         '<!doctype html><meta charset="utf-8"><meta name="referrer" content="no-referrer">'
-        f"<title>mail</title><style>{_STYLE}</style>{html}"
+        f"<title>mail</title><style>{_STYLE}{theme}</style>{fold_quotes(html, escape(view.t('message.quoted')))}"
     )
     return HTMLResponse(page, headers={**_FRAME_HEADERS, "Content-Security-Policy": f"{_FRAME}; img-src data:"})
 
@@ -199,14 +250,3 @@ def _people(detail: MessageDetail) -> dict[str, list[Any]]:
     for one in detail.participants:
         found.setdefault(one.role, []).append(one)
     return found
-
-
-def _passages(text: str) -> list[tuple[bool, str]]:
-    """The text in order, split into own and quoted passages."""
-    pieces, at = [], 0
-    for quoted in _QUOTED_LINES.finditer(text):
-        if quoted.start() > at:
-            pieces.append((False, text[at : quoted.start()]))
-        pieces.append((True, _QUOTE_SIGN.sub("", quoted[0])))
-        at = quoted.end()
-    return [*pieces, (False, text[at:])] if at < len(text) else pieces

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from fastapi import APIRouter, BackgroundTasks
+from fastapi import APIRouter
 from fastapi.responses import Response
 
 from archiver.access.principal import Right
@@ -77,15 +77,14 @@ def _policy(view: View, version_id: UUID, status: int = 200, **more: Any) -> Res
 
 
 @router.post("/retention/policies/{version_id}")
-def decide(view: Posted, version_id: UUID, form: Form, background: BackgroundTasks) -> Response:
+def decide(view: Posted, version_id: UUID, form: Form) -> Response:
     view.principal.require(Right.ADMIN)
     context, shown = view.context, version_id
     with context.reading() as connection:
         version = policies.load_version(connection, version_id)
     try:
         if form.get("do") == "simulate":
-            background.add_task(simulation.simulate, context.engine, context.archive, view.principal, version)
-            simulation.mark_started(context.engine, version)
+            simulation.request(context.engine, view.principal, version)
         elif form.get("do") == "retire":
             shown = policies.retire(context.engine, view.principal, version.policy_id, form.get("reason", "")).id
         else:

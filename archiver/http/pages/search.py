@@ -11,22 +11,28 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Query
 from fastapi.responses import JSONResponse, Response
 
+from archiver.access import users
 from archiver.access.principal import Right
 from archiver.access.scope import scope_of
+from archiver.errors import NotFound
 from archiver.http.pages.base import Form, Posted, View, Viewed, local_path, redirect
 from archiver.http.pages.histogram import histogram
 from archiver.reading import statistics
 from archiver.search import saved as saved_searches
 from archiver.search import suggestions
+from archiver.search.conversations import MOST_COUNTED
+from archiver.search.facets import FacetValue
 from archiver.search.query.errors import QueryError
 from archiver.search.service import Results
 from archiver.sources import runs
 
 router = APIRouter(include_in_schema=False)
 
-_PER_PAGE = 30
+_PER_PAGE = {False: 30, True: 50}
+"""Messages; grouped, fifty of them make about thirty rows."""
 _FACETS = ("year", "month", "mailbox", "folder", "label", "sender", "domain", "type")
 _SHOWN = 8
+_MOST_VALUES = 1_000
 _MAX_QUERY_CHARS = 2_000
 _SUGGESTED = ("has:attachment", "type:pdf", "newer_than:30d", "larger:5M")
 _SUGGESTED_SAMPLE = ("invoice", '"purchase order"', "heron lamp", "from:@lanternworks.example has:attachment", "type:pdf")
@@ -58,11 +64,15 @@ def search_page(view: Viewed, q: Text = "", sort: str = "", page: int = 1, part:
     query = q.strip()
     sort = sort if sort in ("newest", "oldest", "best") else "newest"
     page = min(max(page, 1), 1_000_000)
+    grouped = view.user.settings.get("grouped") is not False
+    per_page = _PER_PAGE[grouped]
     values: dict[str, Any] = {
         "q": query,
         "sort": sort,
         "page_number": page,
-        "per_page": _PER_PAGE,
+        "grouped": grouped,
+        "density": "compact" if view.user.settings.get("density") == "compact" else "comfortable",
+        "most_counted": MOST_COUNTED,
         "results": None,
         "error": None,
         "similar": similar,
@@ -70,11 +80,12 @@ def search_page(view: Viewed, q: Text = "", sort: str = "", page: int = 1, part:
         "other_reading": link(query, sort, similar=not similar),
     }
     try:
-        values["results"] = results = _search(view, query, sort, page, similar=similar)
-        last = max(1, -(-results.total // _PER_PAGE))
+        values["results"] = results = _search(view, query, sort, page, similar=similar, grouped=grouped)
+        last = max(1, -(-results.total // per_page))
         if not results.hits and page > last:
             return redirect(link(query, sort, last, part=part, similar=similar))
         values["facets"] = _facets(view, query, sort, results, similar=similar)
+        values["chips"] = _chips(query, sort, similar=similar)
         values["bars"] = histogram(view.t, results.facets, datetime.now(view.zone).date())
         values["untimed"] = " ".join(word for word in _words(query) if not word.startswith(("after:", "before:", "on:")))
     except QueryError as error:
@@ -82,7 +93,7 @@ def search_page(view: Viewed, q: Text = "", sort: str = "", page: int = 1, part:
     if values["results"] is not None and not values["results"].hits:
         values |= explain_nothing(view)
     values["suggested"] = () if query else _SUGGESTED_SAMPLE if view.context.settings.sample_sources else _SUGGESTED
-    values["pages"] = _pages(query, sort, page, values["results"], similar=similar)
+    values["pages"] = _pages(query, sort, page, values["results"], per_page, similar=similar)
     values["sorts"] = [
         (one, view.t(f"search.{one}"), link(query, one, similar=similar), one == sort) for one in ("newest", "oldest", "best")
     ]
@@ -91,10 +102,18 @@ def search_page(view: Viewed, q: Text = "", sort: str = "", page: int = 1, part:
     return view.page("search_results.html" if part == "results" else "search.html", **values)
 
 
-def _search(view: View, query: str, sort: str, page: int, *, similar: bool) -> Results:
-    offset = (page - 1) * _PER_PAGE
+def _search(view: View, query: str, sort: str, page: int, *, similar: bool, grouped: bool) -> Results:
+    per_page = _PER_PAGE[grouped]
     return view.context.search.search_as(
-        view.principal, query, sort=sort, offset=offset, limit=_PER_PAGE, facets=_FACETS, zone=view.zone, similar=similar
+        view.principal,
+        query,
+        sort=sort,
+        offset=(page - 1) * per_page,
+        limit=per_page,
+        facets=_FACETS,
+        zone=view.zone,
+        similar=similar,
+        grouped=grouped,
     )
 
 
@@ -130,6 +149,19 @@ def save_search(view: Posted, form: Form) -> Response:
     return redirect(local_path(form.get("next"), link(query)))
 
 
+@router.post("/view")
+def change_view(view: Posted, form: Form) -> Response:
+    """How this user's results are shown."""
+    choices: dict[str, Any] = {}
+    if form.get("grouped") in ("yes", "no"):
+        choices["grouped"] = None if form["grouped"] == "yes" else False
+    if form.get("density") in ("comfortable", "compact"):
+        choices["density"] = None if form["density"] == "comfortable" else form["density"]
+    with view.context.engine.begin() as connection:
+        users.change_settings(connection, view.user, **choices)
+    return redirect(local_path(form.get("next")))
+
+
 @router.get("/search-help")
 def help_page(view: Viewed) -> Response:
     return view.page("search_help.html", examples=_EXAMPLES)
@@ -160,18 +192,55 @@ def token_of(facet: str, value: str) -> str:
     return quoted({"sender": "from", "folder": "in", "label": "label", "type": "type", "mailbox": "mailbox"}[facet], value)
 
 
+def _chips(query: str, sort: str, *, similar: bool) -> list[dict[str, str]]:
+    """The operators of a query, each with the query without it. None if OR or brackets tie its parts together."""
+    words = _words(query)
+    if any(word in ("OR", "AND", "NOT") or word.startswith(("(", "-(")) for word in words):
+        return []
+    found = []
+    for place, word in enumerate(words):
+        operator, colon, value = word.lstrip("-").partition(":")
+        if colon and value and operator.replace("_", "").isalpha():
+            rest = " ".join([*words[:place], *words[place + 1 :]])
+            found.append({"text": word, "href": link(rest, sort, similar=similar)})
+    return found
+
+
+@router.get("/facets/{name}")
+def facet_page(view: Viewed, name: str, q: Text = "", sort: str = "", similar: bool = False, find: Text = "") -> Response:
+    """All values of a facet."""
+    if name not in _FACETS[2:]:
+        raise NotFound(f"there is no facet {name[:50]!r}")
+    found = view.context.search.search_as(
+        view.principal, q.strip(), limit=0, facets=[name], zone=view.zone, similar=similar, values=_MOST_VALUES
+    ).facets.get(name, [])
+    wanted = find.strip().lower()
+    listed = [_value(name, one, q.strip(), sort, similar=similar) for one in found if wanted in one.value.lower()]
+    more = {"is_cut": len(found) >= _MOST_VALUES, "similar": similar, "sort": sort}
+    return view.page("facet.html", name=name, q=q.strip(), find=find.strip(), listed=listed, **more)
+
+
+def _value(name: str, one: FacetValue, query: str, sort: str, *, similar: bool) -> dict[str, Any]:
+    token = token_of(name, one.value)
+    chosen = f" {token} " in f" {query} "
+    rest = " ".join(f" {query} ".replace(f" {token} ", " ").split())
+    return {
+        "value": one.value or "—",
+        "count": one.count,
+        "href": link(rest if chosen else f"{query} {token}".strip(), sort, similar=similar),
+        "without": link(f"{rest} -{token}".strip(), sort, similar=similar),
+        "chosen": chosen,
+    }
+
+
 def _facets(view: View, query: str, sort: str, results: Results, *, similar: bool) -> list[dict[str, Any]]:
     groups = []
     for name in _FACETS[2:]:  # years and months are shown as bars
-        values = []
-        for one in results.facets.get(name, [])[:_SHOWN]:
-            token = token_of(name, one.value)
-            chosen = f" {token} " in f" {query} "
-            target = " ".join(f" {query} ".replace(f" {token} ", " ").split()) if chosen else f"{query} {token}".strip()
-            href = link(target, sort, similar=similar)
-            values.append({"value": one.value or "—", "count": one.count, "href": href, "chosen": chosen})
+        found = results.facets.get(name, [])
+        values = [_value(name, one, query, sort, similar=similar) for one in found[:_SHOWN]]
         if values and (len(values) > 1 or values[0]["chosen"]):
-            groups.append({"name": name, "title": view.t(f"facet.{name}"), "values": values})
+            every = link(query, sort, similar=similar).replace("/", f"/facets/{name}", 1) if len(found) > _SHOWN else None
+            groups.append({"name": name, "title": view.t(f"facet.{name}"), "values": values, "every": every})
     return groups
 
 
@@ -184,11 +253,11 @@ def _words(query: str) -> list[str]:
         return query.split()
 
 
-def _pages(query: str, sort: str, page: int, results: Results | None, *, similar: bool) -> dict[str, Any]:
+def _pages(query: str, sort: str, page: int, results: Results | None, per_page: int, *, similar: bool) -> dict[str, Any]:
     if results is None:
         return {"before": None, "after": None, "first": 0, "last": 0}
-    first = (page - 1) * _PER_PAGE
-    last = first + len(results.hits)
+    first = (page - 1) * per_page
+    last = first + sum(1 + len(hit.also) for hit in results.hits)
     return {
         "before": link(query, sort, page - 1, similar=similar) if page > 1 else None,
         "after": link(query, sort, page + 1, similar=similar) if results.next_offset is not None else None,

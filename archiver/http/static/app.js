@@ -84,14 +84,19 @@ if (panes && box) {
 document.addEventListener("click", (event) => {
   const link = event.target.closest("a");
   if (!link || event.ctrlKey || event.metaKey || event.shiftKey || event.button) return;
-  if (panes && link.closest("#facets, .sorts, .more, .histogram")) {
-    const url = new URL(link.href?.baseVal ?? link.href, location.href);
+  if (link.closest(".every")) return;
+  if (panes && link.closest("#facets, .sorts, .more, .histogram, .filters")) {
+    const chosen = (event.altKey && link.nextElementSibling?.matches(".without") && link.nextElementSibling) || link; // alt-click excludes
+    const url = new URL(chosen.href?.baseVal ?? chosen.href, location.href);
     event.preventDefault();
     box.value = url.searchParams.get("q") ?? "";
     show(url, { push: true });
-  } else if (panes && wide.matches && link.dataset.id && link.closest(".hits, .thread")) {
+  } else if (panes && wide.matches && link.dataset.id && link.closest(".hits, .thread, .more-of-it")) {
     event.preventDefault();
     read(link);
+  } else if (link.matches(".other")) {
+    event.preventDefault();
+    unfold(link);
   } else if (link.dataset.remote !== undefined) {
     link.hidden = true;
   } else if (link.dataset.back !== undefined && link.closest("#reading")) {
@@ -108,7 +113,7 @@ async function read(link) {
   reading?.abort();
   reading = new AbortController();
   $$(".hit a[aria-current]").forEach((one) => one.removeAttribute("aria-current"));
-  const row = $(`.hit a[data-id="${link.dataset.id}"], .hit a[data-variants~="${link.dataset.id}"]`);
+  const row = ["data-id", "data-variants", "data-also"].map((name) => $(`.hit a[${name}~="${link.dataset.id}"]`)).find(Boolean);
   row?.setAttribute("aria-current", "true");
   const url = new URL(link.href);
   url.searchParams.set("part", "pane");
@@ -118,9 +123,46 @@ async function read(link) {
     if (!message) return void (location.href = link.href);
     $("#reading").replaceChildren(message);
     $("#reading").scrollTop = 0;
+    goToHit();
   } catch (error) {
     if (error.name !== "AbortError") location.href = link.href;
   }
+}
+
+// A message of the conversation, opened in its place.
+async function unfold(link) {
+  const place = link.parentElement;
+  let opened = $(".opened", place);
+  if (!opened) {
+    const url = new URL(link.href);
+    url.searchParams.set("part", "pane");
+    try {
+      opened = $(".opened", await fragment(url));
+      if (!opened) throw new Error("no message");
+    } catch {
+      return void (location.href = link.href);
+    }
+    place.append(opened);
+  }
+  opened.hidden = false;
+  link.hidden = true;
+  for (const button of $$("[data-fold]", opened)) button.hidden = false;
+  return undefined;
+}
+
+function fold(opened) {
+  const link = $(":scope > .other", opened.parentElement);
+  if (!link) return;
+  opened.hidden = true;
+  link.hidden = false;
+  link.focus();
+}
+
+function goToHit() {
+  const hit = $(".hit-message");
+  const pane = hit?.closest(".pane, .page");
+  if (pane && hit.offsetTop > pane.clientHeight / 2) hit.scrollIntoView({ block: "start" });
+  for (const button of $$("[data-fold]")) button.hidden = false;
 }
 
 const nothingOpen = $("#reading")?.cloneNode(true).childNodes;
@@ -155,7 +197,12 @@ document.addEventListener("keydown", (event) => {
   if (event.key === "/") { event.preventDefault(); box?.focus(); box?.select(); }
   else if (event.key === "?") $("#keys")?.showModal();
   else if (event.key === "j" || event.key === "k") move(event.key === "j" ? 1 : -1);
-  else if (event.key === "x") {
+  else if (event.key === "a") {
+    const boxes = $$(".hit input[type=checkbox]");
+    const wanted = boxes.some((one) => !one.checked);
+    for (const one of boxes) one.checked = wanted;
+    arrange();
+  } else if (event.key === "x") {
     const tick = document.activeElement?.closest(".hit")?.querySelector("input[type=checkbox]");
     if (tick) { tick.checked = !tick.checked; tick.dispatchEvent(new Event("change", { bubbles: true })); }
   }
@@ -237,9 +284,11 @@ if (box) {
 function arrange() {
   const selected = $("#selected");
   if (selected) {
-    const ticks = $$(".hit input[type=checkbox]");
-    const count = ticks.filter((one) => one.checked).length;
+    const ticks = $$(".hit input[type=checkbox]:checked");
+    const count = ticks.reduce((sum, one) => sum + 1 + (one.value.match(/\S+/g)?.length ?? 0), 0); // with the conversation's other hits
     selected.hidden = count === 0;
+    const everything = $("#select-all");
+    if (everything) everything.hidden = ticks.length < $$(".hit").length; // all of this page: offer all of the others
     $(".hits").classList.toggle("selecting", count > 0);
     $("#selected-count").textContent = selected.dataset.text.replace("#", String(count));
   }
@@ -275,6 +324,8 @@ document.addEventListener("change", async (event) => {
 for (const file of $$("input[data-into]")) file.hidden = false;
 document.addEventListener("click", (event) => {
   if (event.target.closest("[data-print]")) print();
+  if (event.target.closest("[data-fold]")) fold(event.target.closest(".opened"));
+  for (const menu of $$("details.menu[open]")) if (!menu.contains(event.target)) menu.open = false;
   const copy = event.target.closest("[data-copy]");
   if (copy) navigator.clipboard?.writeText(copy.dataset.copy);
 });
@@ -283,5 +334,6 @@ document.addEventListener("submit", (event) => {
   if (question && !confirm(question)) event.preventDefault();
 });
 arrange();
+goToHit();
 
 export { $, $$, csrf };

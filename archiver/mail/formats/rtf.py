@@ -68,6 +68,7 @@ class _Reader:
     held: bytearray = field(default_factory=bytearray)  # consecutive bytes, because a character may have two
     pending: int = 0  # characters of a replacement text that are still to be skipped
     is_optional: bool = False  # `\*` was read; it applies to the next control word
+    keeps_tags: bool = False  # the tags of HTML that is encapsulated are part of the result
 
     def flush(self) -> None:
         if self.held:
@@ -99,6 +100,8 @@ class _Reader:
             self.flush()
             self.out.append("\n")
             self.state = replace(state, skip=False, is_separate=True)
+        elif word == "htmltag" and is_optional and self.keeps_tags:
+            self.flush()
         elif word in _SKIPPED or (is_optional and word not in _OPTIONAL):
             self.state = replace(state, skip=True)
         elif not state.skip:
@@ -151,8 +154,22 @@ class _Reader:
 
 
 def rtf_to_text(rtf: str) -> str:
-    """Single pass. `text` has each byte outside ASCII as the Latin-1 character with that number."""
-    reader = _Reader(_codepage(rtf), _State())
+    """Single pass. `rtf` has each byte outside ASCII as the Latin-1 character with that number."""
+    return _read(rtf, _Reader(_codepage(rtf), _State()))
+
+
+def encapsulated(rtf: str) -> str:
+    """What the RTF was made from: `html`, `text`, or empty if it is a document of its own (MS-OXRTFEX, 2.1.3.1)."""
+    head = rtf[:2000]
+    return "html" if "\\fromhtml1" in head else "text" if "\\fromtext" in head else ""
+
+
+def rtf_to_html(rtf: str) -> str:
+    """The HTML that is encapsulated in RTF."""
+    return _read(rtf, _Reader(_codepage(rtf), _State(), keeps_tags=True))
+
+
+def _read(rtf: str, reader: _Reader) -> str:
     stack: list[_State] = []
     for token in _TOKEN.finditer(rtf):  # a list of all matches would take a hundred times the memory of the text
         word, number, hexa, symbol, brace, text = token.groups("")

@@ -20,8 +20,10 @@ from archiver.search_server.index.text import analyzer
 
 WRITER_BYTES = 80_000_000
 # Each thread writes a segment of its own at each commit, and small segments are merged again and again. So one thread works as
-# long as it keeps up with the senders, which need the other cores; if it falls behind, all threads work.
-WRITER_THREADS = max(1, min(4, os.cpu_count() or 1))
+# long as it keeps up with the senders, which need the other cores; if it falls behind, all threads work. With few cores, the
+# merging costs more than a second thread gives.
+_CORES_PER_THREAD = 4
+WRITER_THREADS = max(1, min(4, (os.cpu_count() or 1) // _CORES_PER_THREAD))
 _STRETCH = 2_000
 
 

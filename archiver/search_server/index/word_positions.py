@@ -12,7 +12,7 @@ _CHARS = 512  # of an attribute, in which its first words are looked for
 
 
 def position_term(attribute: str, step: int, word: str) -> str:
-    """The term of a word that is worth so many steps in an attribute."""
+    """The term of a word that is worth `step` steps in an attribute."""
     return f"{attribute}:{step}:{word}"
 
 

@@ -71,7 +71,7 @@ class Scale:
 
     @property
     def positioned(self) -> int:
-        """Of so many words the position counts: of all, unless the query is long."""
+        """The number of words whose positions count: all, unless the query is long."""
         return self.steps.get("wordPosition", 0) // POSITION_STEPS
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -50,11 +51,13 @@ def describe(raw: Bytes, sha256: bytes, received_at: datetime | None) -> Message
 
 def describe_all(mails: Sequence[Mail]) -> list[MessageRows]:
     """The rows of each message, in order. Headers are parsed in a child process; mail it can't parse is archived anyway."""
-    canonicals = [_canonical(raw) for raw, _, _ in mails]
     if not mails:
         return []
-    receipts = [archivable(at) for _, _, at in mails]
-    found = process_readers().summaries([header_bytes(raw) for raw, _, _ in mails], receipts)
+    heads, receipts = [header_bytes(raw) for raw, _, _ in mails], [archivable(at) for _, _, at in mails]
+    with ThreadPoolExecutor(1, "headers") as beside:  # the child reads the headers while this process hashes
+        asked = beside.submit(process_readers().summaries, heads, receipts)
+        canonicals = [_canonical(raw) for raw, _, _ in mails]
+        found = asked.result()
     return list(map(_rows, mails, map(_readable, mails, found), canonicals))
 
 

@@ -19,9 +19,9 @@ from sqlalchemy import Engine, text
 
 from archiver.db.engine import make_engine
 from archiver.db.tables import uuid7
-from archiver.maintenance.catch_up import catch_up
-from archiver.maintenance.rebuild import rebuild
-from archiver.maintenance.verify import verify
+from archiver.maintenance.checks.verify import verify
+from archiver.maintenance.recovery.catch_up import catch_up
+from archiver.maintenance.recovery.rebuild import rebuild
 from archiver.supervisor.postgres import EmbeddedPostgres
 from tests.acceptance.store.writer import message, open_world
 from tests.conftest import _create_database

@@ -10,9 +10,10 @@ from sqlalchemy import Engine
 from archiver.config import load_settings
 from archiver.secrets import create_missing_keys, storage_keyring
 from connectors.base import Batch
+from tests.integration.conftest import valkey  # noqa: F401  (a fixture)
 from tests.integration.store.conftest import World, new_world, set_up  # noqa: F401  (a fixture)
-from tests.integration.store.test_care import messages_of, read_all
-from tests.integration.test_workers import Process, valkey  # noqa: F401  (a fixture)
+from tests.integration.store.filled import messages_of, read_all
+from tests.integration.test_workers import Process
 
 
 def test_a_worker_notices_that_its_database_was_rolled_back(

@@ -11,7 +11,7 @@ from uuid import UUID
 from sqlalchemy import Engine
 
 from archiver.db.engine import make_engine
-from archiver.maintenance.rebuild import rebuild
+from archiver.maintenance.recovery.rebuild import rebuild
 from archiver.secrets import Keyring
 from archiver.store.archive import Archive
 from archiver.store.dictionaries import Trainer

@@ -17,7 +17,8 @@ from sqlalchemy import text as sql
 from archiver.sources import rows as source_rows
 from archiver.supervisor.postgres import EmbeddedPostgres
 from tests.acceptance.sync.world import World, eventually, new_world
-from tests.support.google_server import GoogleServer, google_server, message_bytes
+from tests.support.google_server import GoogleServer, google_server
+from tests.support.google_world import message_bytes
 from tests.support.waiting import DEADLINE_SECONDS
 
 MAILBOXES, MESSAGES = 300, 4

@@ -18,7 +18,7 @@ import pytest
 from archiver.db import schema
 from archiver.db.engine import make_engine
 from archiver.errors import NotReady
-from archiver.maintenance.verify import verify
+from archiver.maintenance.checks.verify import verify
 from archiver.sources.rows import Source
 from archiver.store.open import open_archive
 from archiver.supervisor.folder import DataFolder

@@ -32,7 +32,7 @@ from archiver.alerts.senders import sign
 from archiver.config import Settings, load_settings
 from archiver.db.engine import make_engine
 from archiver.db.ids import uuid7
-from archiver.maintenance import outcomes
+from archiver.maintenance.checks import outcomes
 from archiver.queue.connection import worker_client
 from archiver.queue.jobs import QueueName
 from archiver.secrets import Keyring, create_missing_keys, credentials_keyring
@@ -213,6 +213,9 @@ def provoke(engine: Engine) -> None:
         u=user,
     )
     act(engine, "INSERT INTO audit_log (actor, action, object_kind) VALUES ('x', 'audit.gap_found', 'audit')")
+    version = "INSERT INTO policy_versions (id, policy_id, number, name, counted_from, reason, created_by, created_at) VALUES "
+    act(engine, version + f"(:i, :i, 1, 'Clean up', 'received', 'x', 'ann', {_OLD})", i=uuid7())
+    act(engine, "INSERT INTO retention_runs (id, version_ids, finished_at, error) VALUES (:i, '{}', now(), 'x')", i=uuid7())
     with engine.begin() as connection:
         outcomes.record(connection, outcomes.VERIFY, succeeded=False, problems=2)
         outcomes.record(connection, outcomes.BACKUP, succeeded=False, reason="no space")
@@ -228,6 +231,8 @@ def heal(engine: Engine, settings: Settings) -> None:
     act(engine, "DELETE FROM outbox")
     act(engine, "UPDATE messages SET indexed_version = index_version, search_state = 'full'")
     act(engine, "UPDATE api_keys SET revoked_at = now()")
+    act(engine, "UPDATE policy_versions SET rejected_at = now(), rejected_by = 'bob'")
+    act(engine, "INSERT INTO retention_runs (id, version_ids, finished_at) VALUES (:i, '{}', now())", i=uuid7())
     act(engine, "INSERT INTO audit_log (actor, action, object_kind) VALUES ('x', 'audit.accepted', 'audit')")
     with engine.begin() as connection:
         for name in (outcomes.VERIFY, outcomes.BACKUP, outcomes.DRILL):

@@ -2,103 +2,30 @@
 
 from __future__ import annotations
 
-import base64
 import csv
-import errno
 import io
-import json
 import mailbox
-import re
 import shutil
-import subprocess
-import sys
 import zipfile
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 from uuid import UUID
 
 import pytest
-from sqlalchemy import Engine, text
 
 from archiver.access.principal import Principal
 from archiver.db.states import StepState
-from archiver.evidence import signing
-from archiver.exports import collecting, packing
+from archiver.exports import collecting
 from archiver.exports import service as exports
-from archiver.exports import workflow as export_workflow
 from archiver.exports.layout import safe_name
 from archiver.exports.selection import PackageOptions, Selection
-from archiver.exports.verifying import ExportCheck, verify_export
-from archiver.store.capacity import explain_full_disk
-from archiver.sync.ingest.store_batch import load_origin
+from archiver.exports.verifying import verify_export
 from archiver.workflows import service as workflows
-from archiver.workflows.definition import Workflow
 from archiver.workflows.step_run import StepRun
-from connectors.base import Batch, RawMessage
-from tests.integration.sync.import_world import ANN, ImportWorld
-from tests.support.awkward_mail import AWKWARD
-from tests.support.export_runs import run_exports
-from workers import workflows as registered
-
-EVERYTHING = Selection(everything=True)
-RECIPE = Path(__file__).parents[3] / "docs" / "exports.md"
-
-
-class ExportWorld(ImportWorld):
-    def fill(self) -> None:
-        """Three messages in a file's folder, and awkward ones with flags and labels in folders that are hard to write."""
-        self.begin(self.file("a.mbox", 1, 2, 3))
-        self.drain()
-        self.act("UPDATE users SET may_read_all = true")
-        self.who = replace(self.admin, may_read_all=True)
-        folders = ("INBOX", "Work/2024: Q1", "../../etc")
-        mails = tuple(
-            RawMessage(f"k{number}", data, folder=folders[number % 3], flags=("\\Seen",), labels=("red",))
-            for number, data in enumerate(AWKWARD)
-        )
-        self.store(mails)
-
-    def store(self, mails: tuple[RawMessage, ...]) -> None:
-        with self.engine.connect() as connection:
-            origin = load_origin(connection, self.one("SELECT id FROM mailboxes"))
-        self.work.ingest.store_batch(origin, Batch(mails))
-
-    def export(self, selection: Selection = EVERYTHING, options: PackageOptions = PackageOptions()) -> UUID:  # noqa: B008
-        with self.engine.begin() as connection:
-            return exports.request(connection, self.settings, self.who, selection, options)
-
-    def finish(self) -> None:
-        run_exports(self.settings, self.engine, self.work.ingest.archive)
-
-    def state(self, export_id: UUID) -> str:
-        return str(self.one("SELECT state || coalesce(': ' || error, '') FROM exports WHERE id = :i", i=export_id))
-
-    def volumes(self, export_id: UUID) -> list[Path]:
-        return exports.folder_of(self.settings, export_id).volumes()
-
-    def key(self) -> bytes:
-        with self.engine.connect() as connection:
-            return signing.public_keys(connection)[0].public_bytes
-
-    def hashes(self) -> set[str]:
-        return {row[0] for row in self.rows("SELECT encode(sha256, 'hex') FROM messages")}
-
-    def files_left(self) -> list[Path]:
-        return list((self.settings.archiver_data / "exports").rglob("*"))
-
-
-@pytest.fixture
-def world(tmp_path: Path, engine: Engine, database_url: str) -> ExportWorld:
-    made = ExportWorld(tmp_path, engine, database_url)
-    made.fill()
-    return made
-
-
-def manifest_of(volumes: list[Path]) -> list[dict[str, Any]]:
-    with zipfile.ZipFile(volumes[-1]) as last:
-        return [json.loads(line) for line in last.read("manifest.jsonl").splitlines()]
+from connectors.base import RawMessage
+from tests.integration.exports.conftest import ExportWorld, manifest_of
+from tests.integration.exports.test_stopped_exports import replaced_step
+from tests.integration.sync.import_world import ANN
 
 
 @pytest.mark.parametrize("kind", ["eml", "mbox", "maildir"])
@@ -194,110 +121,6 @@ def test_a_selection_and_a_folder(world: ExportWorld) -> None:
     assert verify_export(world.volumes(nothing), world.key()).problems == []
 
 
-# --- what can be changed in an export, and is found
-
-
-def rewritten(volume: Path, change: Callable[[str, bytes, zipfile.ZipInfo], tuple[str, bytes] | None]) -> Path:
-    target = volume.with_name("changed.zip")
-    with zipfile.ZipFile(volume) as old, zipfile.ZipFile(target, "w") as new:
-        for info in old.infolist():
-            changed = change(info.filename, old.read(info), info)
-            if changed is not None:
-                info.filename = changed[0]
-                new.writestr(info, changed[1])
-    return target
-
-
-def problems(world: ExportWorld, volume: Path) -> str:
-    check: ExportCheck = verify_export([volume], world.key())
-    return "; ".join(check.problems)
-
-
-@pytest.mark.parametrize("kind", ["eml", "mbox"])
-def test_whatever_was_changed_is_found(world: ExportWorld, kind: str) -> None:
-    export_id = world.export(options=PackageOptions(kind))
-    world.finish()
-    (volume,) = world.volumes(export_id)
-    target = next(line["file"] for line in manifest_of([volume]) if line.get("bytes", 0) > 100 and "file" in line)
-
-    def content(name: str, data: bytes, _: Any) -> tuple[str, bytes]:
-        return name, data.replace(b"a", b"b", 1) if name == target else data
-
-    def renamed(name: str, data: bytes, _: Any) -> tuple[str, bytes]:
-        return (name + "x" if name == target else name), data
-
-    def removed(name: str, data: bytes, _: Any) -> tuple[str, bytes] | None:
-        return None if name == target else (name, data)
-
-    def date(name: str, data: bytes, _: Any) -> tuple[str, bytes]:
-        return name, re.sub(rb'"date":"20', b'"date":"19', data, count=1) if name == "manifest.jsonl" else data
-
-    def order(name: str, data: bytes, _: Any) -> tuple[str, bytes]:
-        lines = data.splitlines()
-        return name, b"\n".join([*lines[:1], *lines[:0:-1], b""]) if name == "manifest.jsonl" else data
-
-    def signature(name: str, data: bytes, _: Any) -> tuple[str, bytes] | None:
-        return None if name == "manifest.sig" else (name, data)
-
-    assert problems(world, volume) == ""
-    assert problems(world, rewritten(volume, lambda name, data, _: (name, data))) == "", "only the packing is another"
-    assert "content was changed" in problems(world, rewritten(volume, content))
-    assert "is not in the manifest" in problems(world, rewritten(volume, renamed))
-    assert "is not in volume 1" in problems(world, rewritten(volume, removed))
-    for change in (date, order):
-        assert "is not what was signed" in problems(world, rewritten(volume, change))
-    assert "manifest.sig is missing" in problems(world, rewritten(volume, signature))
-    cut = volume.with_name("cut.zip")
-    cut.write_bytes(volume.read_bytes()[:-1000])
-    assert "can't be opened" in problems(world, cut)
-
-
-def test_a_date_of_a_file_that_was_changed_is_found(world: ExportWorld) -> None:
-    export_id = world.export()
-    world.finish()
-    (volume,) = world.volumes(export_id)
-
-    def date(name: str, data: bytes, info: zipfile.ZipInfo) -> tuple[str, bytes]:
-        if name.endswith(".eml"):
-            info.date_time = (1999, 1, 1, 0, 0, 0)
-        return name, data
-
-    assert "its date was changed" in problems(world, rewritten(volume, date))
-
-
-def test_an_export_that_somebody_else_signed_is_found(world: ExportWorld) -> None:
-    export_id = world.export()
-    world.finish()
-    other = world.work.keyring
-    with world.engine.begin() as connection:
-        connection.execute(text("DELETE FROM signing_keys"))
-        signing.create_key(connection, other)
-    said = verify_export(world.volumes(export_id), world.key())
-    assert "signed with another key" in said.problems[0]
-
-
-def test_the_recipe_in_the_documentation_finds_the_same(world: ExportWorld, tmp_path: Path) -> None:
-    """In plain Python, without a line of ours."""
-    (code,) = re.findall(r"```python\n(# check_export\.py.*?)```", RECIPE.read_text(), re.DOTALL)
-    script = tmp_path / "check_export.py"
-    script.write_text(code)
-    for kind in ("eml", "mbox"):
-        export_id = world.export(options=PackageOptions(kind))
-        world.finish()
-        (volume,) = world.volumes(export_id)
-        key = base64.b64encode(world.key()).decode()
-
-        def run(path: Path, key: str = key) -> tuple[int, str]:
-            done = subprocess.run([sys.executable, "-I", str(script), key, str(path)], capture_output=True, text=True)
-            return done.returncode, done.stdout + done.stderr
-
-        code_, said = run(volume)
-        assert code_ == 0, said
-        target = next(line["file"] for line in manifest_of([volume]) if line.get("bytes", 0) > 100 and "file" in line)
-        changed = rewritten(volume, lambda n, d, _, t=target: (n, d.replace(b"a", b"b", 1) if n == t else d))  # type: ignore[misc]
-        assert run(changed)[0] != 0
-
-
 # --- what goes wrong
 
 
@@ -335,95 +158,6 @@ def test_an_owner_who_is_disabled_gets_nothing(world: ExportWorld) -> None:
     world.finish()
     assert world.state(export_id) == "failed: freeze: the user who requested this export is disabled"
     assert world.files_left() == []
-
-
-def replaced_step(monkeypatch: pytest.MonkeyPatch, name: str, run: Callable[[StepRun], Any]) -> None:
-    """The export with another function for one step."""
-    groups = tuple(
-        tuple(replace(step, run=run) if step.name == name else step for step in group)
-        for group in export_workflow.EXPORT.groups
-    )
-    changed: Workflow = replace(export_workflow.EXPORT, groups=groups)
-    monkeypatch.setattr("tests.support.export_runs.WORKFLOWS", {**registered.WORKFLOWS, changed.name: changed})
-
-
-STEPS = [step.name for step in export_workflow.EXPORT.steps()]
-
-
-@pytest.mark.parametrize("name", STEPS)
-def test_a_full_disk_in_each_step_leaves_nothing_behind(world: ExportWorld, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """The step does its work, and then the disk is full: what it wrote, and what those before it wrote, is removed."""
-    real = export_workflow.EXPORT.step(name).run
-
-    def full(run: StepRun) -> Any:
-        real(run)
-        with explain_full_disk():
-            raise OSError(errno.ENOSPC, "No space left on device")
-
-    replaced_step(monkeypatch, name, full)
-    export_id = world.export()
-    world.finish()
-    assert world.state(export_id) == f"failed: {name}: the disk is full, so nothing more is written: free some space"
-    assert world.files_left() == []
-    assert world.one("SELECT count(*) FROM export_messages") == 0
-
-
-def test_a_full_disk_while_collecting(world: ExportWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The write itself fails, in the middle of a message."""
-    real = packing.Volumes.add
-
-    def add(self: packing.Volumes, *given: Any) -> str:
-        if self.number == 1:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        return real(self, *given)
-
-    monkeypatch.setattr(packing.Volumes, "add", add)
-    export_id = world.export(options=PackageOptions("mbox"))
-    world.finish()
-    assert world.state(export_id) == "failed: pack: the disk is full, so nothing more is written: free some space"
-    assert world.files_left() == []
-
-
-def test_cancelling_removes_what_was_written(world: ExportWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = export_workflow.EXPORT.step("verify").run
-
-    def cancel(run: StepRun) -> Any:
-        exports.remove(world.engine, world.settings, world.who, run.run_id)
-        return real(run)
-
-    replaced_step(monkeypatch, "verify", cancel)
-    export_id = world.export()
-    world.finish()
-    assert world.state(export_id) == "failed: cancelled"
-    assert world.files_left() == []
-    assert world.rows("SELECT action FROM audit_log WHERE object_id = :i ORDER BY id", i=str(export_id)) == [
-        ("export.requested",),
-        ("export.cancelled",),
-    ]
-
-
-def test_a_step_that_is_repeated_gives_the_same_export(world: ExportWorld) -> None:
-    """As after a crash behind each of its steps, before the result was stored."""
-    export_id = world.export()
-    with world.engine.connect() as connection:
-        run = workflows.load(connection, export_id)
-    assert run.is_open
-    groups = tuple(tuple(replace(step, run=twice(step.run)) for step in group) for group in export_workflow.EXPORT.groups)
-    doubled = replace(export_workflow.EXPORT, groups=groups)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tests.support.export_runs.WORKFLOWS", {doubled.name: doubled})
-        world.finish()
-    assert world.state(export_id) == "done"
-    check = verify_export(world.volumes(export_id), world.key())
-    assert (check.problems, check.messages) == ([], len(world.hashes()))
-
-
-def twice(run: Callable[[StepRun], Any]) -> Callable[[StepRun], Any]:
-    def call(step: StepRun) -> Any:
-        run(StepRun(step.resources, step.claim))
-        return run(step)
-
-    return call
 
 
 def test_limits_and_bad_requests(world: ExportWorld) -> None:

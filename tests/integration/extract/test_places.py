@@ -12,30 +12,30 @@ import pytest
 
 from archiver.extract import ExtractionState
 from archiver.extract.extractor import Extractor
-from tests.support import office_files as office
+from tests.support.office_files import legacy, odf, ooxml, packages
 
 DOCUMENTS: dict[str, tuple[Callable[[], bytes], str, Sequence[str]]] = {
-    "docx": (office.docx, "docx", office.DOCX_WORDS),
-    "docx with other prefixes": (lambda: office.docx("ns0"), "docx", office.DOCX_WORDS),
-    "xlsx": (office.xlsx, "xlsx", office.XLSX_WORDS),
-    "pptx": (office.pptx, "pptx", office.PPTX_WORDS),
-    "odt": (office.odt, "odt", office.ODT_WORDS),
-    "ods": (office.ods, "ods", office.ODS_WORDS),
-    "odp": (office.odp, "odp", office.ODP_WORDS),
-    "rtf": (lambda: office.RTF, "rtf", office.RTF_WORDS),
-    "doc": (office.doc, "doc", office.DOC_WORDS),
-    "Word 95": (office.doc_95, "doc", ("wordbody", "wordlink", "Příliš")),
-    "xls": (lambda: office.compound({"Workbook": office.biff8()}), "xls", office.XLS_WORDS),
-    "xls in capitals": (lambda: office.compound({"WORKBOOK": office.biff8()}), "xls", office.XLS_WORDS),
+    "docx": (ooxml.docx, "docx", ooxml.DOCX_WORDS),
+    "docx with other prefixes": (lambda: ooxml.docx("ns0"), "docx", ooxml.DOCX_WORDS),
+    "xlsx": (ooxml.xlsx, "xlsx", ooxml.XLSX_WORDS),
+    "pptx": (ooxml.pptx, "pptx", ooxml.PPTX_WORDS),
+    "odt": (odf.odt, "odt", odf.ODT_WORDS),
+    "ods": (odf.ods, "ods", odf.ODS_WORDS),
+    "odp": (odf.odp, "odp", odf.ODP_WORDS),
+    "rtf": (lambda: legacy.RTF, "rtf", legacy.RTF_WORDS),
+    "doc": (legacy.doc, "doc", legacy.DOC_WORDS),
+    "Word 95": (legacy.doc_95, "doc", ("wordbody", "wordlink", "Příliš")),
+    "xls": (lambda: legacy.compound({"Workbook": legacy.biff8()}), "xls", legacy.XLS_WORDS),
+    "xls in capitals": (lambda: legacy.compound({"WORKBOOK": legacy.biff8()}), "xls", legacy.XLS_WORDS),
     "xls with a Word file inside": (
-        lambda: office.compound({"Workbook": office.biff8()}, {"WordDocument": b"\xec\xa5", "1Table": b""}),
+        lambda: legacy.compound({"Workbook": legacy.biff8()}, {"WordDocument": b"\xec\xa5", "1Table": b""}),
         "xls",
-        office.XLS_WORDS,
+        legacy.XLS_WORDS,
     ),
-    "Excel 5": (lambda: office.compound({"Book": office.biff5()}), "xls", ("wordsheet", "Привет", "wordcomment", "wordheader")),
-    "Excel 4": (office.biff4, "xls", ("wordcell", "4711")),
-    "Excel 2": (office.biff2, "xls", ("wordcell",)),
-    "ppt": (office.ppt, "ppt", office.PPT_WORDS),
+    "Excel 5": (lambda: legacy.compound({"Book": legacy.biff5()}), "xls", ("wordsheet", "Привет", "wordcomment", "wordheader")),
+    "Excel 4": (legacy.biff4, "xls", ("wordcell", "4711")),
+    "Excel 2": (legacy.biff2, "xls", ("wordcell",)),
+    "ppt": (legacy.ppt, "ppt", legacy.PPT_WORDS),
 }
 
 
@@ -74,16 +74,16 @@ def test_a_second_reader_finds_no_other_words(extractor: Extractor, kind: str) -
 
 
 def test_a_text_box_is_read_once(extractor: Extractor) -> None:
-    assert extractor.extract(office.docx()).text.count("wordbox") == 1
+    assert extractor.extract(ooxml.docx()).text.count("wordbox") == 1
 
 
 def test_a_part_that_is_not_read_is_named(extractor: Extractor) -> None:
     files = {
         "[Content_Types].xml": "<Types/>",
-        "word/document.xml": f'<w:p xmlns:w="{office.W}"><w:r><w:t>zebra</w:t></w:r></w:p>',
+        "word/document.xml": f'<w:p xmlns:w="{ooxml.W}"><w:r><w:t>zebra</w:t></w:r></w:p>',
     }
-    files["word/novel/chapter.xml"] = f'<w:p xmlns:w="{office.W}"><w:r><w:t>unicorn</w:t></w:r></w:p>'
-    found = extractor.extract(office.zipped(files))
+    files["word/novel/chapter.xml"] = f'<w:p xmlns:w="{ooxml.W}"><w:r><w:t>unicorn</w:t></w:r></w:p>'
+    found = extractor.extract(packages.zipped(files))
     assert (found.state, "zebra" in found.text) == (ExtractionState.OK, True)
     assert "word/novel/chapter.xml" in found.reason
 
@@ -91,9 +91,9 @@ def test_a_part_that_is_not_read_is_named(extractor: Extractor) -> None:
 def test_entities_are_refused(extractor: Extractor) -> None:
     bomb = (
         '<!DOCTYPE x [<!ENTITY a "zebra"><!ENTITY b "&a;&a;&a;">]>'
-        + f'<w:p xmlns:w="{office.W}"><w:r><w:t>&b;</w:t></w:r></w:p>'
+        + f'<w:p xmlns:w="{ooxml.W}"><w:r><w:t>&b;</w:t></w:r></w:p>'
     )
-    found = extractor.extract(office.zipped({"[Content_Types].xml": "<Types/>", "word/document.xml": bomb}))
+    found = extractor.extract(packages.zipped({"[Content_Types].xml": "<Types/>", "word/document.xml": bomb}))
     assert found.state is ExtractionState.BROKEN
     assert "entities" in found.reason
 

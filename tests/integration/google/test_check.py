@@ -11,7 +11,8 @@ from connectors.errors import AuthFailed
 from connectors.google import WorkspaceConnector, WorkspaceSecrets, WorkspaceSettings
 from tests.contract.subject import QuietContext
 from tests.integration.google.conftest import ALICE, BOB, Open
-from tests.support.google_server import CLIENT_ID, GoogleServer
+from tests.support.google_server import GoogleServer
+from tests.support.google_world import CLIENT_ID
 
 SCOPE = "https://www.googleapis.com/auth/"
 

@@ -12,7 +12,8 @@ from connectors.base import ChangeKind, MailboxRef
 from connectors.errors import AuthFailed, StateLost, Throttled, Unavailable
 from tests.contract.subject import QuietContext, Taken, fetch_all, hash_of, nothing
 from tests.integration.google.conftest import ALICE, Open
-from tests.support.google_server import BLOCK, GoogleServer, large_hash
+from tests.support.google_server import GoogleServer
+from tests.support.google_world import BLOCK, large_hash
 
 BOX = MailboxRef(ALICE)
 LISTINGS = {"all": 3, "drafts": 1, "spam": 1, "trash": 1}
@@ -122,6 +123,9 @@ def test_rules_are_kept_without_downloading(server: GoogleServer, connect: Open)
     dated = Taken().store(connect(date_from="2020-09-14").fetch(box, {}, nothing))
     assert len(dated.skipped) > 0
     assert dated.keys == everything.keys
+    batches = list(connect(date_to="2020-09-12").fetch(box, {}, nothing))
+    assert "date_to: 2020-09-12" in {one.rule for batch in batches for one in batch.skipped}
+    assert Taken().store(batches).keys == everything.keys
 
 
 def test_labels_that_are_wanted_and_unwanted(server: GoogleServer, connect: Open) -> None:

@@ -39,7 +39,7 @@ from archiver.sync.ingest.store_batch import Ingest, load_origin
 from connectors.base import Batch, RawMessage
 from tests.conftest import _create_database
 from tests.support.search_at import SearchAt
-from tests.support.waiting import DEADLINE_SECONDS
+from tests.support.waiting import DEADLINE_SECONDS, eventually
 
 PASSWORD = "correct horse battery"
 
@@ -143,8 +143,8 @@ class Served:
 
     def __enter__(self) -> Served:
         self._thread.start()
-        while not self.server.started:
-            assert self._thread.is_alive()
+        eventually(lambda: self.server.started or not self._thread.is_alive(), pause=0.005)
+        assert self.server.started
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -319,7 +319,7 @@ def test_a_server_that_is_killed_in_a_fetch_is_unavailable_and_what_came_is_kept
             server.kill()
             with pytest.raises(ConnectorError):
                 taken.store(batches)
-        assert 200 <= len(taken.hashes) < 600
+        assert 100 <= len(taken.hashes) < 600
         server.start()
         with opened(server.settings("killed")) as connector:
             rest = everything(connector, json.loads(json.dumps(taken.state)))

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from connectors.errors import Unavailable
-from connectors.microsoft.http import GraphHttpClient
+from connectors.http import HttpClient
 from tests.integration.microsoft.conftest import Box
 from tests.support.graph_server.running import GraphServer
 from tests.support.waiting import DEADLINE_SECONDS
@@ -59,7 +59,7 @@ def test_a_connection_that_is_closed_takes_nothing_from_those_that_come_after_it
 
 
 def test_a_line_that_was_closed_stays_closed(graph: GraphServer) -> None:
-    line = GraphHttpClient(graph.ca_file, 1)
+    line = HttpClient(graph.ca_file)
     with line.request("GET", f"{graph.url}/_control") as response:
         line.close()
         with pytest.raises(Unavailable), line.request("GET", f"{graph.url}/_control"):

@@ -63,6 +63,7 @@ def test_everything_goes_through_the_proxy(graph: GraphServer, box: Box, monkeyp
         box.opened[-1].close()
     assert set(seen) == {graph.url.removeprefix("https://")}
     assert len(seen) >= 2
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
     with pytest.raises(Unavailable, match="no connection"):
         box.sync()
 

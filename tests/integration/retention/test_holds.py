@@ -15,9 +15,9 @@ from archiver.access.principal import LOCAL_OPERATOR, Principal
 from archiver.db.engine import make_engine
 from archiver.db.ids import message_uuid
 from archiver.errors import Conflict, NotFound, UsageError
-from archiver.maintenance.adopt import adopt
 from archiver.maintenance.compact import compact
-from archiver.maintenance.rebuild import rebuild
+from archiver.maintenance.recovery.adopt import adopt
+from archiver.maintenance.recovery.rebuild import rebuild
 from archiver.maintenance.snapshot import save_config
 from archiver.retention import holds
 from archiver.retention.delete import Deleted, delete_mailbox_mail, delete_message
@@ -26,7 +26,7 @@ from archiver.sources import rows as source_rows
 from archiver.sources.view import remove
 from connectors.base import Batch
 from tests.integration.store.conftest import MAILBOX, SECOND, SOURCE, World
-from tests.integration.store.test_care import id_of, messages_of
+from tests.integration.store.filled import id_of, messages_of
 
 MakeWorld = Callable[..., World]
 SECOND_PERSON = replace(LOCAL_OPERATOR, name="second@example.org")

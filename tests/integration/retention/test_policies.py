@@ -1,85 +1,37 @@
 """Policies: what they match, when they delete, what they keep, and who has to agree."""
 
-import os
-import random
-import signal
-import subprocess
-import sys
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from functools import partial
-from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 import pytest
-from sqlalchemy import Connection, text
+from sqlalchemy import text
 
 from archiver.access.principal import LOCAL_OPERATOR
 from archiver.errors import Conflict, UsageError
-from archiver.evidence import signing
-from archiver.maintenance.rebuild import rebuild
-from archiver.maintenance.retention import executor
+from archiver.maintenance.recovery.rebuild import rebuild
 from archiver.maintenance.snapshot import save_config
 from archiver.retention import holds, policies, runs, simulation
 from archiver.retention.delete import delete_mailbox_mail, delete_message
 from archiver.retention.holds import NewHold, OnHold
 from archiver.retention.keeping import explain
-from archiver.retention.policies import NewPolicy, PolicyVersion
-from archiver.retention.runs import RetentionRun
-from archiver.secrets import Keyring
-from connectors.base import Batch, RawMessage
-from tests.integration.retention.model import Plan, add_period, base_time
+from archiver.retention.policies import PolicyVersion
+from connectors.base import Batch
+from tests.integration.retention.policies_world import (
+    NOW,
+    SECOND_PERSON,
+    approve,
+    checks,
+    in_force,
+    left,
+    propose,
+    received,
+    run,
+    stored,
+)
 from tests.integration.store.conftest import MAILBOX, SECOND, World
-from tests.integration.store.test_care import id_of, messages_of
+from tests.integration.store.filled import id_of
 from tests.integration.store.test_deletion import MakeWorld
-from tests.support.waiting import eventually
-
-KEYRING = Keyring({"test": b"k" * 32})
-SECOND_PERSON = replace(LOCAL_OPERATOR, name="second@example.org")
-NOW = datetime(2026, 6, 1, tzinfo=UTC)
-
-
-def run(world: World, now: datetime = NOW, *, batch: int = 5_000, limit: int = 1_000_000) -> RetentionRun | None:
-    made = executor(world.engine, world.archive, KEYRING)
-    return replace(made, clock=lambda: now, batch=batch).run(limit)
-
-
-def propose(world: World, now: datetime = NOW, policy_id: UUID | None = None, **values: Any) -> PolicyVersion:
-    new = NewPolicy(**{"name": "Rule", "reason": "because", **values})
-    return policies.propose(world.engine, LOCAL_OPERATOR, new, policy_id, now)
-
-
-def approve(world: World, version: PolicyVersion, now: datetime = NOW) -> PolicyVersion:
-    simulated = simulation.simulate(world.engine, world.archive, LOCAL_OPERATOR, version, now)
-    with world.engine.begin() as connection:
-        return policies.approve(connection, SECOND_PERSON, simulated, second_person=True, now=now)
-
-
-def in_force(world: World, now: datetime = NOW, **values: Any) -> PolicyVersion:
-    version = propose(world, now, **values)
-    return version if version.approved_at else approve(world, version, now)
-
-
-def checks(connection: Connection) -> dict[str, runs.IsSigned]:
-    """By the id of a key, what checks its signatures."""
-    return {key.id: partial(signing.is_signed, key.public_bytes) for key in signing.public_keys(connection)}
-
-
-def received(number: int, at: datetime) -> RawMessage:
-    return replace(messages_of(number)[0], received_at=at)
-
-
-def left(world: World) -> set[UUID]:
-    return {row[0] for row in world.rows("SELECT DISTINCT message_id FROM message_copies WHERE deleted_at IS NULL")}
-
-
-def stored(world: World, *numbers: int, mailbox: UUID = MAILBOX, years: float = 5) -> None:
-    at = NOW - timedelta(days=365.25 * years)
-    world.open().store_batch(world.origin(mailbox), Batch(tuple(received(number, at) for number in numbers)))
-
 
 # what is deleted, and what is not
 
@@ -266,6 +218,29 @@ def test_a_policy_about_a_mailbox_that_is_gone_stops_every_deletion(world: World
     assert left(world) == {id_of(1)}
 
 
+def test_a_requested_simulation_is_the_work_of_a_worker(world: World) -> None:
+    stored(world, 1)
+    version = propose(world, delete_after="1y")
+    simulation.request(world.engine, LOCAL_OPERATOR, version)
+    simulation.request(world.engine, LOCAL_OPERATOR, version)
+    assert world.value("SELECT count(*) FROM outbox WHERE job = 'apply-retention'") == 1
+    assert simulation.run_requested(world.engine, world.archive, runs.SYSTEM) == 1
+    assert simulation.run_requested(world.engine, world.archive, runs.SYSTEM) == 0
+    assert world.value("SELECT simulation ->> 'due' FROM policy_versions") == "1"
+
+
+def test_a_simulation_that_fails_does_not_stop_the_others(world: World) -> None:
+    stored(world, 1)
+    broken = propose(world, name="Broken", query="mailbox:bob@example.org", delete_after="1y")
+    with world.engine.begin() as connection:
+        connection.execute(text("UPDATE mailboxes SET address = 'robert@example.org' WHERE id = :i"), {"i": SECOND})
+    for version in (broken, propose(world, delete_after="1y")):
+        simulation.request(world.engine, LOCAL_OPERATOR, version)
+    assert simulation.run_requested(world.engine, world.archive, runs.SYSTEM) == 2
+    found = world.rows("SELECT name, simulated_at IS NOT NULL, simulation_started_at FROM policy_versions ORDER BY name")
+    assert found == [("Broken", False, None), ("Rule", True, None)]
+
+
 def test_a_simulation_says_what_would_go_and_when(world: World) -> None:
     stored(world, 1, 2, 3)
     stored(world, 4, years=0.5)
@@ -293,175 +268,3 @@ def test_a_table_for_a_spreadsheet_has_no_formulas(world: World) -> None:
 def propose_only(world: World) -> PolicyVersion:
     world.open()
     return propose(world, delete_after="1y")
-
-
-# runs that are disturbed
-
-
-def test_a_run_is_bounded_and_goes_on_in_batches(world: World) -> None:
-    stored(world, *range(1, 40))
-    in_force(world, delete_after="1y")
-    done = run(world, batch=5, limit=10)
-    assert done is not None
-    assert done.copies == 10
-    again = run(world, batch=7)
-    assert again is not None
-    assert (again.copies, again.id != done.id) == (29, True)
-    assert left(world) == set()
-
-
-def test_two_runners_delete_once(world: World) -> None:
-    stored(world, *range(1, 60))
-    in_force(world, delete_after="1y")
-    with ThreadPoolExecutor(2) as pool:
-        done = [one for one in pool.map(lambda _: run(world, batch=5), range(2)) if one is not None]
-    assert sum(one.copies for one in done) == 59
-    assert world.value("SELECT count(*) FROM retention_runs WHERE finished_at IS NULL") == 0
-
-
-def test_a_policy_that_changes_during_a_run_ends_it(world: World) -> None:
-    stored(world, *range(1, 40))
-    in_force(world, name="Clean up", delete_after="1y")
-    steps = iter(range(1000))
-
-    def change_once() -> bool:
-        """Between two batches."""
-        if next(steps) == 4:
-            propose(world, name="Keep", query="-from:sender1@example.org", keep_for="10y")
-        return False
-
-    made = replace(executor(world.engine, world.archive, KEYRING), clock=lambda: NOW, batch=2)
-    first = made.run(1_000, change_once)
-    assert first is not None
-    assert 0 < first.copies < 39
-    with world.engine.connect() as connection:
-        assert len(policies.in_force(connection)) == 2
-    before = left(world)
-    run(world)
-    assert {id_of(number) for number in range(1, 40) if number % 7 != 1} & before <= left(world)
-    assert not left(world) & {id_of(number) for number in range(1, 40) if number % 7 == 1}
-
-
-_KILLED = """
-import sys, os, signal
-from datetime import UTC, datetime
-from dataclasses import replace
-from pathlib import Path
-from archiver.db.engine import make_engine
-from archiver.maintenance.retention import executor
-from archiver.secrets import Keyring
-from tests.integration.store.conftest import World
-world = World(make_engine(sys.argv[1], "test"), Path(sys.argv[2]))
-world.open()
-print("ready", flush=True)
-made = executor(world.engine, world.archive, Keyring({"test": b"k" * 32}))
-replace(made, clock=lambda: datetime(2026, 6, 1, tzinfo=UTC), batch=3).run(1_000_000)
-print("done", flush=True)
-"""
-
-
-def test_a_run_that_is_killed_goes_on_and_its_receipt_lists_everything(world: World) -> None:
-    stored(world, *range(1, 200))
-    in_force(world, delete_after="1y")
-    url = world.engine.url.render_as_string(hide_password=False)
-    world.close()
-    child = subprocess.Popen(
-        [sys.executable, "-c", _KILLED, url, str(world.folder)],
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=Path(__file__).parents[3],
-    )
-    try:
-        count = "SELECT coalesce(sum(copies), 0) FROM retention_runs"
-        eventually(lambda: 0 < int(world.value(count)) < 190, seconds=60)
-        os.kill(child.pid, signal.SIGKILL)
-    finally:
-        child.kill()
-        child.communicate(timeout=60)
-    before = int(world.value(count))
-    assert 0 < before < 199, "killed in the middle"
-    world.open()
-    done = eventually(lambda: run(world), seconds=60)
-    assert done is not None
-    assert done.copies == 199
-    assert left(world) == set()
-    with world.engine.connect() as connection:
-        assert len(list(runs.deleted_units(connection, done))) == 199
-    assert world.value("SELECT count(*) FROM retention_runs") == 1
-
-
-# many years
-
-
-@dataclass
-class Held:
-    hold_id: UUID
-    numbers: frozenset[int]
-
-
-@pytest.mark.parametrize(("first_year", "deleted"), [(2021, 5), pytest.param(2010, 20, marks=pytest.mark.chaos)])
-def test_years_of_policies_holds_and_arrivals_against_a_plain_model(world: World, first_year: int, deleted: int) -> None:
-    """Nothing is deleted early, nothing is kept past its end unless it is held, and every deletion has a receipt."""
-    chance = random.Random(29)
-    ingest = world.open()
-    plan, active, arrived, number = Plan(), list[Held](), dict[int, datetime](), 0
-    now = datetime(first_year, 1, 15, tzinfo=UTC)
-    rules: list[PolicyVersion] = []
-    while now < datetime(2025, 1, 1, tzinfo=UTC):
-        for _ in range(chance.randint(0, 3)):
-            number += 1
-            at = now - timedelta(days=chance.randint(0, 400))
-            ingest.store_batch(world.origin(), Batch((received(number, at),)))
-            with world.engine.begin() as connection:
-                values = {"at": now, "key": f"k{number}"}
-                connection.execute(text("UPDATE message_copies SET created_at = :at WHERE provider_key = :key"), values)
-            arrived[number] = at
-            plan.arrive(number, at, now)
-        step = chance.random()
-        if step < 0.25:
-            sender = chance.randint(0, 6)
-            rule: dict[str, Any] = {
-                "name": f"rule {len(rules)}",
-                "query": chance.choice(["", f"from:sender{sender}@example.org", f'subject:"number {chance.randint(1, 9)}"']),
-                "counted_from": chance.choice(["received", "archived"]),
-                "from_year_end": chance.random() < 0.3,
-            }
-            period = f"{chance.randint(1, 36)}m"
-            rule["keep_for" if chance.random() < 0.5 else "delete_after"] = period
-            version = in_force(world, now, **rule)
-            rules.append(version)
-            plan.rules.append(version)
-        elif step < 0.35 and plan.rules:
-            gone = plan.rules.pop(chance.randrange(len(plan.rules)))
-            approve(world, policies.retire(world.engine, LOCAL_OPERATOR, gone.policy_id, "over", now), now)
-        elif step < 0.45 and plan.alive:
-            chosen = frozenset(chance.sample(sorted(plan.alive), min(3, len(plan.alive))))
-            ids = [id_of(one) for one in chosen]
-            hold = holds.place(world.engine, LOCAL_OPERATOR, NewHold(f"hold {now:%Y-%m}", "x", message_ids=ids))
-            active.append(Held(hold.id, chosen))
-        elif step < 0.52 and active:
-            over = active.pop(chance.randrange(len(active)))
-            with world.engine.begin() as connection:
-                holds.release(connection, LOCAL_OPERATOR, holds.load(connection, str(over.hold_id)), "x", second_person=False)
-        plan.held = frozenset().union(*(one.numbers for one in active))
-        plan.expire(now)
-        run(world, now)
-        assert left(world) == {id_of(one) for one in plan.alive}, f"{now:%Y-%m}"
-        now += timedelta(days=chance.randint(20, 45))
-    listed = {line for done in _all_runs(world) for line in done}
-    assert len(listed) == number - len(plan.alive) > deleted
-
-
-def _all_runs(world: World) -> Iterator[list[str]]:
-    with world.engine.connect() as connection:
-        keys = checks(connection)
-        for done in runs.list_runs(connection, 10_000):
-            lines = list(runs.deleted_units(connection, done))
-            assert runs.faults(done, keys[done.key or ""], lines) == []
-            yield lines
-
-
-def test_the_model_itself(world: World) -> None:
-    del world
-    assert add_period(datetime(2024, 2, 29, tzinfo=UTC), "12m") == datetime(2025, 2, 28, tzinfo=UTC)
-    assert base_time(datetime(2024, 2, 29, tzinfo=UTC), from_year_end=True) == datetime(2025, 1, 1, tzinfo=UTC)

@@ -9,13 +9,13 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from archiver.errors import DataFolderError
-from archiver.maintenance.adopt import Unknown, adopt, find_unknown
-from archiver.maintenance.catch_up import catch_up
+from archiver.maintenance.checks.verify import verify
 from archiver.maintenance.compact import compact
-from archiver.maintenance.found_mail import FOUND_MAILBOX
-from archiver.maintenance.rebuild import rebuild
+from archiver.maintenance.recovery.adopt import Unknown, adopt, find_unknown
+from archiver.maintenance.recovery.catch_up import catch_up
+from archiver.maintenance.recovery.found_mail import FOUND_MAILBOX
+from archiver.maintenance.recovery.rebuild import rebuild
 from archiver.maintenance.snapshot import save_config
-from archiver.maintenance.verify import verify
 from archiver.retention.delete import delete_mailbox_mail, delete_message
 from archiver.store.content import MemoryContent
 from archiver.store.encoder import Record
@@ -24,7 +24,7 @@ from archiver.store.journal import Stamp
 from archiver.sync.ingest.archive_state import last_stamp
 from connectors.base import Batch, ChangeKind, CopyChange, RawMessage
 from tests.integration.store.conftest import SECOND, World
-from tests.integration.store.test_care import fill, id_of, messages_of, read_all
+from tests.integration.store.filled import fill, id_of, messages_of, read_all
 from tests.support.failing_commit import failing_commit
 from tests.support.store_world import mail
 

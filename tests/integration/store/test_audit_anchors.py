@@ -17,9 +17,9 @@ from archiver.access import audit
 from archiver.access.principal import LOCAL_OPERATOR
 from archiver.evidence.anchors import FILE, Anchors
 from archiver.evidence.proof import prove
+from archiver.maintenance.checks.verify import verify
 from archiver.maintenance.compact import compact
-from archiver.maintenance.rebuild import rebuild
-from archiver.maintenance.verify import verify
+from archiver.maintenance.recovery.rebuild import rebuild
 from archiver.secrets import Keyring
 from connectors.base import Batch, RawMessage
 from tests.integration.store.conftest import World

@@ -13,13 +13,15 @@ import pytest
 from sqlalchemy import text
 
 from archiver.errors import ArchiverError, UsageError, WrongKey
-from archiver.maintenance import backup as backup_module
-from archiver.maintenance.backup import MANIFEST, BackedUp, backup
+from archiver.maintenance.backups import backup as backup_module
+from archiver.maintenance.backups.backup import BackedUp, backup
+from archiver.maintenance.backups.dump import dump_pieces, load_dump
+from archiver.maintenance.backups.manifest import MANIFEST
+from archiver.maintenance.backups.pack_removal import keep_files, remove_retired
+from archiver.maintenance.backups.restore import Backup, restore_packs
+from archiver.maintenance.backups.target import FolderTarget
+from archiver.maintenance.checks.verify import verify
 from archiver.maintenance.compact import compact
-from archiver.maintenance.dump import load_dump, write_dump
-from archiver.maintenance.pack_removal import keep_files, remove_retired
-from archiver.maintenance.restore import Backup, restore_packs
-from archiver.maintenance.verify import verify
 from archiver.retention.delete import delete_message
 from archiver.secrets import Keyring
 from archiver.store.errors import Damage
@@ -27,15 +29,24 @@ from archiver.store.keys import PackKeys
 from archiver.store.sealed_file import seal_pieces, unseal_pieces
 from connectors.base import Batch
 from tests.integration.store.conftest import World
-from tests.integration.store.test_care import NOW, fill, id_of, messages_of, read_all
+from tests.integration.store.filled import NOW, fill, id_of, messages_of, read_all
 
 
 def url_of(world: World) -> str:
     return world.engine.url.render_as_string(hide_password=False).replace("postgresql+psycopg", "postgresql")
 
 
-def back_up(world: World, target: Path) -> BackedUp:
-    return backup(world.engine, world.archive, url_of(world), target)
+def back_up(world: World, target: Path, keep: int = 1) -> BackedUp:
+    return backup(world.engine, world.archive, url_of(world), FolderTarget(target), keep=keep)
+
+
+def opened(target: Path, name: str | None = None) -> Backup:
+    return Backup.open(FolderTarget(target), target.parent / "scratch", name)
+
+
+def dump_of(kept: Backup) -> Path:
+    with kept.dump_file() as path:
+        return path
 
 
 def compact_all(world: World) -> None:
@@ -44,11 +55,15 @@ def compact_all(world: World) -> None:
 
 
 def bring_back(target: Path, world: World) -> World:
-    kept = Backup.open(target)
+    return bring_back_from(opened(target), world)
+
+
+def bring_back_from(kept: Backup, world: World) -> World:
     world.open()
-    restore_packs(kept, world.archive)
+    assert restore_packs(kept, world.archive).damage == []
     assert kept.reason_to_rebuild(world.archive.keys) is None
-    load_dump(kept.dump, url_of(world), world.archive.keys)
+    with kept.dump_file() as dump:
+        load_dump(dump, url_of(world), world.archive.keys)
     world.engine.dispose()
     world.open()
     return world
@@ -56,12 +71,12 @@ def bring_back(target: Path, world: World) -> World:
 
 @contextmanager
 def after_the_dump(monkeypatch: pytest.MonkeyPatch, run: Callable[[], None]) -> Iterator[None]:
-    def dump_and_run(*arguments: Any) -> None:
-        write_dump(*arguments)
+    def dump_and_run(*arguments: Any) -> Iterator[bytes]:
+        yield from dump_pieces(*arguments)
         run()
 
     with monkeypatch.context() as patched:
-        patched.setattr(backup_module, "write_dump", dump_and_run)
+        patched.setattr(backup_module, "dump_pieces", dump_and_run)
         yield
 
 
@@ -135,7 +150,7 @@ def test_a_backup_is_for_its_owner_and_sealed(world: World, tmp_path: Path) -> N
     assert not any(word in dump.read_bytes() for word in (b"alice@example.org", b"Invoice", b"PGDMP"))
     assert b"".join(unseal_pieces(world.archive.keys, dump)).startswith(b"PGDMP")
     with pytest.raises(WrongKey):
-        Backup.open(target).reason_to_rebuild(PackKeys(Keyring({"other": b"o" * 32})))
+        opened(target).reason_to_rebuild(PackKeys(Keyring({"other": b"o" * 32})))
 
 
 @pytest.mark.parametrize("size", [0, 1, 1 << 20, (1 << 20) + 1, 5 << 20])
@@ -155,16 +170,16 @@ def test_a_changed_dump_loads_nothing_and_asks_for_a_rebuild(
 ) -> None:
     fill(world)
     back_up(world, tmp_path / "backup")
-    kept = Backup.open(tmp_path / "backup")
-    data = bytearray(kept.dump.read_bytes())
+    kept = opened(tmp_path / "backup")
+    data = bytearray(dump_of(kept).read_bytes())
     data[-5] ^= 1
-    kept.dump.write_bytes(data)
+    dump_of(kept).write_bytes(data)
     empty = new_world(empty=True)
     empty.open()
     with pytest.raises(Damage, match="changed or truncated"):
-        load_dump(kept.dump, url_of(empty), empty.archive.keys)
+        load_dump(dump_of(kept), url_of(empty), empty.archive.keys)
     assert empty.rows("SELECT 1 FROM messages") == []
-    kept.dump.write_bytes(b"ARCHDUMP")
+    dump_of(kept).write_bytes(b"ARCHDUMP")
     assert "truncated" in (kept.reason_to_rebuild(empty.archive.keys) or "")
 
 
@@ -172,9 +187,9 @@ def test_a_backup_of_an_older_version_is_restored(world: World, new_world: Calla
     fill(world)
     target = tmp_path / "backup"
     back_up(world, target)
-    kept = Backup.open(target)
-    (target / "database.dump").write_bytes(b"".join(unseal_pieces(world.archive.keys, kept.dump)))
-    kept.dump.unlink()
+    kept = opened(target)
+    (target / "database.dump").write_bytes(b"".join(unseal_pieces(world.archive.keys, dump_of(kept))))
+    dump_of(kept).unlink()
     manifest = orjson.loads((target / MANIFEST).read_bytes())
     del manifest["dump"]
     (target / MANIFEST).write_bytes(orjson.dumps(manifest))
@@ -182,7 +197,7 @@ def test_a_backup_of_an_older_version_is_restored(world: World, new_world: Calla
     assert restored.content() == world.content()
     back_up(world, target)  # a newer backup over it
     assert len(list(target.glob("*.dump"))) == 1
-    assert Backup.open(target).dump.name != "database.dump"
+    assert opened(target).manifest.dump != "database.dump"
 
 
 def test_an_interrupted_backup_leaves_the_one_before(world: World, new_world: Callable[..., World], tmp_path: Path) -> None:
@@ -199,7 +214,7 @@ def test_an_interrupted_backup_leaves_the_one_before(world: World, new_world: Ca
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        backup(world.engine, world.archive, url_of(world), target, stop)
+        backup(world.engine, world.archive, url_of(world), FolderTarget(target), stop)
     restored = bring_back(target, new_world(empty=True))
     assert restored.content() == expected
     assert read_all(restored) == len(expected["messages"])
@@ -209,16 +224,16 @@ def test_a_backup_that_lacks_a_pack_asks_for_a_rebuild(world: World, tmp_path: P
     world.limit_bytes = 40_000
     fill(world)
     back_up(world, tmp_path / "backup")
-    kept = Backup.open(tmp_path / "backup")
+    kept = opened(tmp_path / "backup")
     assert kept.reason_to_rebuild(world.archive.keys) is None
-    lost, short = sorted(kept.files().values())[:2]
+    lost, short = sorted((tmp_path / "backup" / "packs").iterdir())[:2]
     lost.unlink()
     short.write_bytes(short.read_bytes()[:-100])
     assert (kept.reason_to_rebuild(world.archive.keys) or "").startswith("the backup lacks 2 packs of its dump (0")
     manifest = orjson.loads((tmp_path / "backup" / MANIFEST).read_bytes())
     manifest["packs"] = []  # as it was written while compaction committed
     (tmp_path / "backup" / MANIFEST).write_bytes(orjson.dumps(manifest))
-    assert (Backup.open(tmp_path / "backup").reason_to_rebuild(world.archive.keys) or "").startswith("the backup lacks 2 ")
+    assert (opened(tmp_path / "backup").reason_to_rebuild(world.archive.keys) or "").startswith("the backup lacks 2 ")
 
 
 def test_damage_here_does_not_reach_the_copy_there(world: World, tmp_path: Path) -> None:
@@ -257,7 +272,7 @@ def test_restore_refuses_packs_of_others_and_wrong_keys_before_it_copies(
 ) -> None:
     fill(world)
     back_up(world, tmp_path / "backup")
-    kept = Backup.open(tmp_path / "backup")
+    kept = opened(tmp_path / "backup")
     other = new_world()
     other.open().store_batch(other.origin(), Batch(messages_of(1)))
     with pytest.raises(UsageError, match="already has packs"):
@@ -268,3 +283,6 @@ def test_restore_refuses_packs_of_others_and_wrong_keys_before_it_copies(
     with pytest.raises(WrongKey, match="'test'"):
         restore_packs(kept, stranger.archive)
     assert list(stranger.folder.iterdir()) == []
+
+
+# several backups in one place

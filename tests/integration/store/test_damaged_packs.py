@@ -9,17 +9,17 @@ from uuid import UUID
 import pytest
 from sqlalchemy import text
 
-from archiver.maintenance.catch_up import catch_up
+from archiver.maintenance.checks.verify import verify
 from archiver.maintenance.compact import compact
-from archiver.maintenance.rebuild import rebuild
-from archiver.maintenance.verify import verify
+from archiver.maintenance.recovery.catch_up import catch_up
+from archiver.maintenance.recovery.rebuild import rebuild
 from archiver.store.errors import StoreUnavailable
 from archiver.store.files import OsFiles
 from archiver.store.frames import HEADER_BYTES, FrameKind
 from archiver.store.pack import FrameHeader, walk
 from connectors.base import Batch
 from tests.integration.store.conftest import World
-from tests.integration.store.test_care import NOW, fill, messages_of, read_all
+from tests.integration.store.filled import NOW, fill, messages_of, read_all
 from tests.support.store_world import PackWorld, mail
 
 

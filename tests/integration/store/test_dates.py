@@ -19,7 +19,7 @@ from archiver.access.scope import EVERYTHING
 from archiver.db.engine import driver_url
 from archiver.db.tables.messages import MessageTable
 from archiver.indexing.indexer import Indexer
-from archiver.maintenance.rebuild import rebuild
+from archiver.maintenance.recovery.rebuild import rebuild
 from archiver.reading import messages
 from archiver.reading.export import export, message_summary
 from connectors.base import Batch, RawMessage

@@ -9,16 +9,16 @@ import pytest
 from sqlalchemy.exc import DBAPIError
 
 from archiver.db.engine import make_engine
-from archiver.maintenance.adopt import adopt
 from archiver.maintenance.compact import compact
-from archiver.maintenance.rebuild import rebuild
-from archiver.maintenance.replay import Replayed
+from archiver.maintenance.recovery.adopt import adopt
+from archiver.maintenance.recovery.rebuild import rebuild
+from archiver.maintenance.recovery.replay import Replayed
 from archiver.retention import tombstones
 from archiver.retention.delete import delete_mailbox_mail, delete_message
 from archiver.sync.ingest.store_batch import Ingest
 from connectors.base import Batch, ChangeKind, CopyChange, RawMessage
 from tests.integration.store.conftest import MAILBOX, SECOND, World
-from tests.integration.store.test_care import id_of, messages_of, read_all
+from tests.integration.store.filled import id_of, messages_of, read_all
 from tests.support.store_world import Failing, mail
 from tests.support.waiting import DEADLINE_SECONDS, eventually
 

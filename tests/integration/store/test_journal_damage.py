@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from archiver.maintenance.found_mail import FOUND_MAILBOX
-from archiver.maintenance.rebuild import rebuild
-from archiver.maintenance.replay import Replayed
-from archiver.maintenance.verify import verify
+from archiver.maintenance.checks.verify import verify
+from archiver.maintenance.recovery.found_mail import FOUND_MAILBOX
+from archiver.maintenance.recovery.rebuild import rebuild
+from archiver.maintenance.recovery.replay import Replayed
 from archiver.store.frames import HEADER_BYTES, FrameKind
 from archiver.store.pack import FrameHeader, walk
 from tests.integration.store.conftest import World
-from tests.integration.store.test_care import fill, read_all
+from tests.integration.store.filled import fill, read_all
 
 MakeWorld = Callable[..., World]
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from archiver.maintenance.rebuild import rebuild
+from archiver.maintenance.recovery.rebuild import rebuild
 from archiver.maintenance.snapshot import save_config
 from archiver.sync import mailboxes
 from archiver.sync.mailboxes import ListedMailbox

@@ -24,7 +24,7 @@ from archiver.db.ids import message_uuid
 from archiver.db.row_types import Column, fit
 from archiver.errors import NotFound
 from archiver.indexing import jobs as index_jobs
-from archiver.indexing import rereading
+from archiver.indexing import rereading, splitting
 from archiver.maintenance import reseal, snapshot
 from archiver.reading import export, messages, statistics
 from archiver.reading.messages import PageCursor
@@ -162,6 +162,8 @@ def _read_all(world: World, scope: MailScope) -> None:
         assert not messages.is_read(connection, scope, message_id)
         assert statistics.figures(connection, scope).messages == 1
         assert conversations._conversations(connection, scope, [message_id]) == {}
+        assert conversations.summaries(connection, scope, [(message_id, message_id)]) == {}
+        assert splitting._find(connection, LOCAL_OPERATOR, scope, message_id).id == message_id
         for kind in suggestions._STATEMENTS:
             suggestions._beginning(connection, scope, kind, "x", 1)
     assert len(list(export._messages(world.engine, scope))) == 1
@@ -170,7 +172,8 @@ def _read_all(world: World, scope: MailScope) -> None:
     assert names.labels("none", scope.mailboxes, 1) == []
     assert search.not_searchable(scope).states == {"pending": 1}
     assert list(search._visible(iter([str(message_id)]), scope)) == [message_id]
-    assert [one.id for one in search._load([str(message_id)], scope)[0]] == [message_id]
+    for grouped in (False, True):
+        assert [one.id for one in search._load([str(message_id)], scope, grouped=grouped)[0]] == [message_id]
 
 
 def _maintain(world: World) -> None:

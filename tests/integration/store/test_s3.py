@@ -15,9 +15,9 @@ import pytest
 from botocore.exceptions import ClientError
 from pydantic import SecretStr
 
+from archiver.maintenance.checks.verify import verify
 from archiver.maintenance.compact import compact
-from archiver.maintenance.rebuild import rebuild
-from archiver.maintenance.verify import verify
+from archiver.maintenance.recovery.rebuild import rebuild
 from archiver.store.archive import Archive
 from archiver.store.cache import BlockCache
 from archiver.store.dictionaries import Trainer

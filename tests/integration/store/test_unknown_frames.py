@@ -11,21 +11,22 @@ import pytest
 
 from archiver.db.tables import message_uuid
 from archiver.errors import ArchiverError
-from archiver.maintenance.backup import backup
-from archiver.maintenance.catch_up import catch_up
+from archiver.maintenance.backups.backup import backup
+from archiver.maintenance.backups.dump import load_dump
+from archiver.maintenance.backups.restore import Backup, adopt_newer, restore_packs
+from archiver.maintenance.backups.target import FolderTarget
+from archiver.maintenance.checks.verify import verify
 from archiver.maintenance.compact import compact
-from archiver.maintenance.dump import load_dump
-from archiver.maintenance.rebuild import rebuild
-from archiver.maintenance.restore import Backup, adopt_newer, restore_packs
-from archiver.maintenance.verify import verify
+from archiver.maintenance.recovery.catch_up import catch_up
+from archiver.maintenance.recovery.rebuild import rebuild
 from archiver.retention.delete import delete_message
 from archiver.store.archive import Archive
 from archiver.store.files import OsFiles
 from archiver.store.frames import FrameKind
 from connectors.base import Batch, RawMessage
 from tests.integration.store.conftest import SECOND, World
+from tests.integration.store.filled import NOW, fill, id_of, messages_of, read_all
 from tests.integration.store.test_backup import compact_all, url_of
-from tests.integration.store.test_care import NOW, fill, id_of, messages_of, read_all
 from tests.support.failing_commit import failing_commit
 
 
@@ -34,7 +35,11 @@ class Killed(BaseException):
 
 
 def back_up(world: World, target: Path) -> None:
-    backup(world.engine, world.archive, url_of(world), target)
+    backup(world.engine, world.archive, url_of(world), FolderTarget(target), keep=1)
+
+
+def opened(target: Path) -> Backup:
+    return Backup.open(FolderTarget(target), target.parent / "scratch")
 
 
 def roll_back(world: World, target: Path, new_world: Callable[..., World]) -> World:
@@ -42,7 +47,7 @@ def roll_back(world: World, target: Path, new_world: Callable[..., World]) -> Wo
     world.archive.close()
     older = new_world(empty=True, folder=world.folder)
     older.open()
-    load_dump(Backup.open(target).dump, url_of(older), older.archive.keys)
+    load_dump(target / opened(target).manifest.dump, url_of(older), older.archive.keys)
     older.engine.dispose()
     older.archive.close()
     older.limit_bytes = world.limit_bytes
@@ -92,8 +97,8 @@ def test_an_older_dump_then_compaction_and_backup_lose_nothing(
     back_up(older, tmp_path / "backup")
     restored = new_world(empty=True)
     restored.open()
-    restore_packs(Backup.open(tmp_path / "backup"), restored.archive)
-    load_dump(Backup.open(tmp_path / "backup").dump, url_of(restored), restored.archive.keys)
+    restore_packs(opened(tmp_path / "backup"), restored.archive)
+    load_dump(tmp_path / "backup" / opened(tmp_path / "backup").manifest.dump, url_of(restored), restored.archive.keys)
     restored.engine.dispose()
     adopt_newer(restored.engine, restored.archive)
     assert mail_of(restored) == expected

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +12,6 @@ from archiver.errors import NotReady
 from archiver.queue.completion import wait_for_job
 from archiver.queue.jobs import ContinuousSync, JobEnvelope, Ping, QueueName, ReconcileIndex
 from archiver.queue.queues import FailedJob, JobQueues
-from archiver.supervisor.folder import DataFolder
 from archiver.supervisor.valkey import EmbeddedValkey
 from archiver.sync import ledger, outbox, sessions
 from archiver.sync.failures import settle_failed
@@ -27,16 +24,6 @@ from workers.runtime import WorkerProcess
 
 NASTY = "a\0b\ud800c"
 NICE = "a\ufffdb\ufffdc"
-
-
-@pytest.fixture
-def valkey(tmp_path: Path) -> Iterator[EmbeddedValkey]:
-    folder = DataFolder(tmp_path / "data")
-    folder.prepare()
-    server = EmbeddedValkey(folder)
-    server.prepare()
-    with server.running():
-        yield server
 
 
 def test_a_parameter_is_cleaned_on_its_way(engine: Engine) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import socket
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
@@ -13,17 +14,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import SecretStr
 
+import connectors
 from connectors.errors import AuthFailed, Unavailable
 from connectors.imap.accounts import accounts
 from connectors.imap.cursor import ImapCursor, read_cursor, state_key
 from connectors.imap.errors import Broken, refused_login, throttling
 from connectors.imap.folders import Status, decode_name, encode_name
 from connectors.imap.keys import id_key, parse_key, uid_key
-from connectors.imap.login import reader
 from connectors.imap.parse import date, values
 from connectors.imap.plan import chosen_ids
 from connectors.imap.roles import roles
 from connectors.imap.settings import ImapSecrets, ImapSettings
+from connectors.imap.takeover import reader, take_over
 from connectors.imap.uids import Uids
 from connectors.imap.wire import quoted
 from connectors.selection import FolderRole
@@ -222,3 +224,30 @@ def test_lists_of_users_that_can_not_be_read(tmp_path: Path) -> None:
     with pytest.raises(AuthFailed) as caught:
         accounts(_settings(users="a,b"), ImapSecrets(passwords=SecretStr("a;hunter2")))
     assert "hunter2" not in str(caught.value)
+
+
+# --- what imapclient keeps to itself
+
+
+class _Elsewhere:
+    """A connection as another release of imapclient might keep it."""
+
+    def __init__(self, **parts: Any) -> None:
+        self._imap = type("Imap", (), parts)()
+
+
+def test_a_release_of_imapclient_that_keeps_its_connection_elsewhere_is_noticed() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs, ours.makefile("rb") as file:
+        assert take_over(_Elsewhere(sock=ours, file=file))[0] is ours
+        with pytest.raises(TypeError, match="imapclient keeps its connection as socket and SocketIO"):
+            take_over(_Elsewhere(sock=ours, file=file.raw))
+        with pytest.raises(TypeError, match="NoneType"):
+            take_over(_Elsewhere(sock=None, file=file))
+        with pytest.raises(AttributeError, match="file"):
+            take_over(_Elsewhere(sock=ours))
+
+
+def test_its_private_parts_are_used_in_one_place() -> None:
+    files = Path(connectors.__file__).parent.rglob("*.py")
+    assert [path.name for path in files if "._imap" in path.read_text()] == ["takeover.py"]

@@ -7,10 +7,10 @@ import json
 
 import pytest
 
+from connectors.http import retry_after, without
 from connectors.microsoft.cursor import MicrosoftCursor
-from connectors.microsoft.error_messages import entra_error, granted_permissions, missing, without
+from connectors.microsoft.error_messages import entra_error, granted_permissions, missing
 from connectors.microsoft.folders import Node, Tree
-from connectors.microsoft.http import pause_seconds
 from connectors.microsoft.metadata import MessageMetadata, read_entries
 from connectors.microsoft.plan import resume_at
 from connectors.microsoft.users import DISABLED, GUEST, NO_MAILBOX, read_person
@@ -20,18 +20,18 @@ from connectors.selection import FolderRole
 @pytest.mark.parametrize(
     ("headers", "seconds"),
     [
-        ({"Retry-After": "17"}, 17.0),
-        ({"Retry-After": "0"}, 0.0),
-        ({"Retry-After": "Mon, 06 Jan 2025 10:00:30 GMT", "Date": "Mon, 06 Jan 2025 10:00:00 GMT"}, 30.0),
-        ({"Retry-After": "Mon, 06 Jan 2025 10:00:30 GMT"}, 10.0),
-        ({"Retry-After": "soon", "Date": "Mon, 06 Jan 2025 10:00:00 GMT"}, 10.0),
-        ({"Retry-After": "-5"}, 10.0),
-        ({"Retry-After": "\N{SUPERSCRIPT TWO}"}, 10.0),
+        ({"retry-after": "17"}, 17.0),
+        ({"retry-after": "0"}, 0.0),
+        ({"retry-after": "Mon, 06 Jan 2025 10:00:30 GMT", "date": "Mon, 06 Jan 2025 10:00:00 GMT"}, 30.0),
+        ({"retry-after": "Mon, 06 Jan 2025 10:00:30 GMT"}, 10.0),
+        ({"retry-after": "soon", "date": "Mon, 06 Jan 2025 10:00:00 GMT"}, 10.0),
+        ({"retry-after": "-5"}, 10.0),
+        ({"retry-after": "\N{SUPERSCRIPT TWO}"}, 10.0),
         ({}, 10.0),
     ],
 )
 def test_pauses_count_from_the_servers_clock(headers: dict[str, str], seconds: float) -> None:
-    assert pause_seconds(headers, 10.0) == seconds
+    assert retry_after(headers, 10.0) == seconds
 
 
 def test_paths_and_roles_of_folders() -> None:

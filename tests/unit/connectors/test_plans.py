@@ -90,6 +90,16 @@ def test_a_date_rule_lists_what_is_excluded_too() -> None:
     assert parts[3].rule == "include_spam: no"
 
 
+def test_a_last_day_lists_what_came_later_too() -> None:
+    parts = google.mailbox_parts(gmail(date_to=date(2020, 1, 1)))
+    assert [part.name for part in parts] == ["all", "newest", "later", "SPAM", "TRASH"]
+    assert parts[0].parameters == {"q": "before:1577923200"}
+    assert (parts[2].parameters, parts[2].rule) == ({"q": "after:1577923199"}, "date_to: 2020-01-01")
+    both = google.mailbox_parts(gmail(date_from=date(2020, 1, 1), date_to=date(2020, 1, 1)))
+    assert both[0].parameters == {"q": "after:1577836799 before:1577923200"}
+    assert [part.name for part in both][:4] == ["all", "newest", "old", "later"]
+
+
 def test_chosen_labels_are_listed_and_the_rest_is_excluded() -> None:
     parts = google.label_parts(gmail(folders_in=["Work*"]), {"L1": "Work", "L2": "Play", "L3": "Work/Old"})
     assert [part.name for part in parts] == ["L1", "L3", "rest"]

@@ -64,6 +64,17 @@ def test_dates_are_days_in_utc() -> None:
     assert date_rule(SourceSettings(), midnight) is None
 
 
+def test_the_last_day_is_included() -> None:
+    settings = SourceSettings.model_validate({"date_from": "2024-05-02", "date_to": "2024-05-02"})
+    midnight = datetime(2024, 5, 2, tzinfo=UTC)
+    assert date_rule(settings, midnight + timedelta(hours=23, minutes=59)) is None
+    assert date_rule(settings, midnight + timedelta(days=1)) == "date_to: 2024-05-02"
+    assert date_rule(settings, midnight - timedelta(days=1)) == "date_from: 2024-05-02"
+    assert date_rule(SourceSettings.model_validate({"date_to": "2024-05-02"}), None) is None
+    with pytest.raises(ValidationError, match="before date_from"):
+        SourceSettings.model_validate({"date_from": "2024-05-02", "date_to": "2024-05-01"})
+
+
 def test_lists_can_be_given_as_text() -> None:
     assert SourceSettings.model_validate({"folders_out": "Junk, Old stuff ,"}).folders_out == ("Junk", "Old stuff")
 
@@ -76,6 +87,13 @@ def test_unknown_settings_are_refused() -> None:
 def test_the_digest_follows_the_rules_that_choose_messages() -> None:
     plain = rules_digest(SourceSettings())
     assert rules_digest(SourceSettings(schedule="0 3 * * *", mailboxes_out=("x",))) == plain
-    others = [{"folders_in": "A"}, {"folders_out": "A"}, {"date_from": "2024-01-01"}, {"include_spam": True}]
+    assert plain == "51fca03e12a3", "the cursors of earlier releases stay valid"
+    others = [
+        {"folders_in": "A"},
+        {"folders_out": "A"},
+        {"date_from": "2024-01-01"},
+        {"date_to": "2024-01-01"},
+        {"include_spam": True},
+    ]
     digests = {rules_digest(SourceSettings.model_validate(other)) for other in others}
     assert len(digests | {plain}) == len(others) + 1

@@ -10,19 +10,38 @@ Repeats with a bound, such as `{1,998}`, are cut to `BOUND`: they are linear wha
 import re
 import sys
 from collections.abc import Callable
+from functools import reduce
+from itertools import groupby
 from typing import Any
 
 BOUND = 8
 _parser: Any = vars(re)["_parser"]
 _constants: Any = vars(re)["_constants"]
+_ONE_CHARACTER = frozenset({"LITERAL", "NOT_LITERAL", "ANY", "IN"})
 
 Text = str | bytes
 Continue = Callable[[int], bool]
 Matcher = Callable[[int, Continue], bool]
 
 
+def _then(first: Matcher, second: Matcher) -> Matcher:
+    return lambda at, go_on: first(at, lambda after: second(after, go_on))
+
+
 class TooManySteps(Exception):
     """More than were allowed."""
+
+
+class _Fitting(dict[str, bool]):
+    """Whether a character fits, asked once for each."""
+
+    def __init__(self, ask: Callable[[str], bool]) -> None:
+        super().__init__()
+        self._ask = ask
+
+    def __missing__(self, char: str) -> bool:
+        self[char] = fits = self._ask(char)
+        return fits
 
 
 class Backtracking:
@@ -35,8 +54,10 @@ class Backtracking:
         self.is_bytes = isinstance(pattern.pattern, bytes)
         self._flags = pattern.flags
         self._groups: dict[int, tuple[int, int]] = {}
-        self._chars: dict[tuple[str, str], bool] = {}
+        self._chars: dict[str, _Fitting] = {}
         self._root = self._sequence(list(self.tree))
+        first = self.tree[0] if len(self.tree) else ("", None)
+        self._first = self.fits(*first) if str(first[0]) in _ONE_CHARACTER else None
         self._text = ""
         self.steps = self._allowed = 0
 
@@ -59,8 +80,12 @@ class Backtracking:
         return self._at(0, None) is not None
 
     def _walk(self) -> None:
-        at = 0
-        while at <= len(self._text):
+        at, text, first = 0, self._text, self._first
+        while at <= len(text):
+            if first is not None and (at == len(text) or not first(text[at])):  # the step that it would fail at
+                self._step()
+                at += 1
+                continue
             end = self._at(at, None)
             at = end if end is not None and end > at else at + 1
 
@@ -82,22 +107,16 @@ class Backtracking:
             raise TooManySteps
 
     def _sequence(self, nodes: list[tuple[Any, Any]]) -> Matcher:
-        matchers = [self._node(op, value) for op, value in nodes]
-
-        def run(at: int, go_on: Continue) -> bool:
-            def step(number: int, here: int) -> bool:
-                if number == len(matchers):
-                    return go_on(here)
-                return matchers[number](here, lambda after: step(number + 1, after))
-
-            return step(0, at)
-
-        return matchers[0] if len(matchers) == 1 else run
+        matchers = [
+            self._characters(list(group)) if is_literal else reduce(_then, (self._node(*node) for node in group))
+            for is_literal, group in groupby(nodes, key=lambda node: str(node[0]) in _ONE_CHARACTER)
+        ]
+        return reduce(_then, matchers) if matchers else lambda at, go_on: go_on(at)
 
     def _node(self, op: Any, value: Any) -> Matcher:
         name = str(op)
-        if name in ("LITERAL", "NOT_LITERAL", "ANY", "IN"):
-            return self._character(op, value)
+        if name in _ONE_CHARACTER:
+            return self._characters([(op, value)])
         maker = {
             "BRANCH": self._branch, "SUBPATTERN": self._group, "MAX_REPEAT": self._greedy, "MIN_REPEAT": self._lazy,
             "POSSESSIVE_REPEAT": self._possessive, "ATOMIC_GROUP": self._atomic, "ASSERT": self._looking,
@@ -107,27 +126,25 @@ class Backtracking:
             raise NotImplementedError(f"{name} in {self.pattern.pattern!r}: teach it to {__name__}")
         return maker(value)
 
-    def _character(self, op: Any, value: Any) -> Matcher:
-        fits = self.fits(op, value)
+    def _characters(self, nodes: list[tuple[Any, Any]]) -> Matcher:
+        """Several in a row, without a call for each: most steps of most patterns are these."""
+        all_fit = [self.fits(*node) for node in nodes]
 
         def run(at: int, go_on: Continue) -> bool:
-            self._step()
-            return at < len(self._text) and fits(self._text[at]) and go_on(at + 1)
+            text, here = self._text, at
+            for fits in all_fit:
+                if here >= len(text) or not fits(text[here]):
+                    self._step(here - at + 1)
+                    return False
+                here += 1
+            self._step(here - at)
+            return go_on(here)
 
         return run
 
     def fits(self, op: Any, value: Any) -> Callable[[str], bool]:
         """Asked of the engine itself, on a pattern of this one character, so that categories and case are as it has them."""
-        key = repr((op, value))
-        chars = self._chars
-
-        def fits(char: str) -> bool:
-            known = chars.get((key, char))
-            if known is None:
-                known = chars[key, char] = self._ask(op, value, char)
-            return known
-
-        return fits
+        return self._chars.setdefault(repr((op, value)), _Fitting(lambda char: self._ask(op, value, char))).__getitem__
 
     def _ask(self, op: Any, value: Any, char: str) -> bool:
         state = _parser.State()
@@ -177,7 +194,7 @@ class Backtracking:
 
     def _greedy(self, value: Any) -> Matcher:
         least, most, nodes = self._bounds(value)
-        if len(nodes) == 1 and str(nodes[0][0]) in ("LITERAL", "NOT_LITERAL", "ANY", "IN"):
+        if len(nodes) == 1 and str(nodes[0][0]) in _ONE_CHARACTER:
             return self._greedy_character(least, most, nodes[0])
         inner = self._sequence(nodes)
 
@@ -207,8 +224,9 @@ class Backtracking:
         return run
 
     def _run_of(self, at: int, fits: Callable[[str], bool], most: float) -> int:
-        end = at
-        while end < len(self._text) and end - at < most and fits(self._text[end]):
+        end, text = at, self._text
+        last = min(len(text), at + most)
+        while end < last and fits(text[end]):
             end += 1
         self._step(end - at + 1)
         return end

@@ -211,6 +211,7 @@ def _limited() -> None:
     os.nice(5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WHOLE_MESSAGES)
 def test_whole_messages(name: str, tmp_path: Path) -> None:
     """Megabytes of it. Quadratic work would take hours of processor time; two minutes are far more than linear work takes."""

@@ -115,6 +115,7 @@ def hashed(pieces: Iterator[bytes]) -> bytes:
 MEGABYTES = 48
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CANONICAL)
 def test_the_canonical_hash_holds_a_header_at_most(name: str) -> None:
     unit = CANONICAL[name]
@@ -122,6 +123,7 @@ def test_the_canonical_hash_holds_a_header_at_most(name: str) -> None:
     assert peak(lambda: hashed(megabyte for _ in range(MEGABYTES))) < 40 << 20  # ten times the longest header
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DELIMITERS)
 def test_cutting_a_large_file_holds_little_of_it(name: str, tmp_path: Path) -> None:
     unit = DELIMITERS[name]

@@ -139,6 +139,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("raw", HOSTILE.values(), ids=HOSTILE.keys())
 def test_hostile_headers_cost_linear_time(raw: bytes) -> None:
     started = time.process_time()

@@ -21,6 +21,7 @@ def test_what_is_not_mail_is_listed_and_what_should_be_is_a_failure(tmp_path: Pa
     mailfiles.put(place / "note.txt", b"hello\n")
     mailfiles.put(place / "noise.mbox", os.urandom(4000))
     mailfiles.put(place / "old.pst", b"!BDN....")
+    mailfiles.put(place / "message_00001.xml", b'<?xml version="1.0"?><emails elementCount="1"><email><OPFMessageCopySubject>')
     os.mkfifo(place / "pipe")
     (place / "link.eml").symlink_to("good.eml")
     got = imported(place)
@@ -30,7 +31,7 @@ def test_what_is_not_mail_is_listed_and_what_should_be_is_a_failure(tmp_path: Pa
         "note.txt": "not mail: a text that is no mail",
         "link.eml": "a link, which is not followed",
     }
-    assert set(got.reasons) == {"noise.mbox", "old.pst", "pipe"}
+    assert set(got.reasons) == {"noise.mbox", "old.pst", "message_00001.xml", "pipe"}
     assert got.reasons["pipe"] == "can't be read: not a regular file"
 
 

@@ -1,0 +1,1 @@
+"""Commands that find, show, export and delete mail."""

@@ -1,0 +1,1 @@
+"""Commands that maintain the store, the index and their copies."""

@@ -1,0 +1,1 @@
+"""Commands of daily operation: state, checks, queues, alerts, dead letters."""

@@ -1,0 +1,1 @@
+"""Commands that bring mail in: sources, imports, sign-in at a provider."""

@@ -1,0 +1,1 @@
+"""Commands that install and run Archiver or one of its parts."""

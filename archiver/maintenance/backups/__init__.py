@@ -1,0 +1,1 @@
+"""A second copy of the archive, and the ways back from it."""

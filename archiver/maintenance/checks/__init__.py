@@ -1,0 +1,1 @@
+"""Whether everything is whole and running: verify, doctor, health."""

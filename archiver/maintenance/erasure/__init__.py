@@ -1,0 +1,1 @@
+"""Erasure on request: carried out, registered for restores, and checked."""

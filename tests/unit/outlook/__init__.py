@@ -1,0 +1,1 @@
+"""Outlook items as messages."""
