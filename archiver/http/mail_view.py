@@ -49,7 +49,7 @@ def is_plain(html: str) -> bool:
 
 
 def frame_height(html: str, text: str) -> int:
-    """In pixels. The frame's origin is opaque, so nothing can measure it; a mail that is longer scrolls inside."""
+    """An estimate in pixels, until a script has measured the frame, and without scripts."""
     lines = sum(1 + len(line) // _LINE_CHARS for line in text.split("\n"))
     least = _LEAST_PIXELS if is_plain(html) else _DESIGNED_PIXELS
     return min(max(lines * _LINE_PIXELS + 48, least), _MOST_PIXELS)

@@ -30,8 +30,11 @@ router = APIRouter(include_in_schema=False)
 
 _SOURCE_BYTES = 512 << 10
 _PREVIEW_CHARS = 500_000
+_SANDBOX = "allow-same-origin allow-popups allow-popups-to-escape-sandbox"
+"""Never with allow-scripts. The page that shows the frame may measure it (docs/decisions/0017-the-height-of-a-mail.md)."""
 _FRAME = (
-    "sandbox allow-popups allow-popups-to-escape-sandbox; default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'"
+    f"sandbox {_SANDBOX}; default-src 'none'; script-src 'none'; style-src 'unsafe-inline'; form-action 'none'; "
+    "base-uri 'none'; frame-ancestors 'self'"
 )
 _FRAME_HEADERS = {"X-Frame-Options": "SAMEORIGIN", "Cache-Control": "private, no-store", "Referrer-Policy": "no-referrer"}
 _STYLE = (
@@ -83,6 +86,7 @@ def message_page(view: Viewed, message_id: UUID, q: str = "", part: str = "", sh
         "show": "text" if show == "text" or not content.html else "html",
         "passages": passages_of(content.text, q),
         "frame_height": frame_height(content.html, content.text),
+        "sandbox": _SANDBOX,
         "is_plain": is_plain(content.html),
         "files": [file for file in content.attachments if not (file.inline and file.content_id)],
         "image_types": IMAGE_TYPES,
@@ -125,7 +129,7 @@ def change_conversation(view: Posted, form: Form, message_id: UUID) -> Response:
 
 @router.get("/messages/{message_id}/body")
 def body_frame(view: Viewed, message_id: UUID, remote: bool = False) -> Response:
-    """The HTML of a message in a sandbox: no scripts, no forms, no network, an opaque origin.
+    """The HTML of a message in a sandbox: no scripts, no forms, no network.
 
     With `remote`, this server fetches external images and embeds them.
     """

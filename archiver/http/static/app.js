@@ -1,4 +1,6 @@
 // Progressive enhancement: every page works without it. Adds results while typing, a reading pane, and keyboard shortcuts.
+import "./frames.js";
+
 const $ = (selector, root = document) => root.querySelector(selector);
 const $$ = (selector, root = document) => [...root.querySelectorAll(selector)];
 const csrf = $("meta[name=csrf]")?.content ?? "";
