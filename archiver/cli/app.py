@@ -51,6 +51,7 @@ COMMANDS = {
     "restore": "archiver.cli.maintenance.backup:restore",
     "keys": "archiver.cli.maintenance.store:keys_app",
     "doctor": "archiver.cli.operate.doctor:doctor",
+    "support-bundle": "archiver.cli.operate.support_bundle:support_bundle",
     "init": "archiver.cli.start.init:init",
     "service": "archiver.cli.start.service:app",
     "migrate": "archiver.cli.start.servers:migrate",

@@ -35,7 +35,7 @@ def _worker(value: str) -> TextClause:
 
 
 # name of the metric, and a statement with its labels and, at the end, its value
-_STATEMENTS: tuple[tuple[str, TextClause], ...] = (
+STATEMENTS: tuple[tuple[str, TextClause], ...] = (
     ("archiver_outbox_rows", text("""
         SELECT queue, CASE WHEN sent_at IS NULL THEN 'pending' ELSE 'sent' END, count(*) FROM outbox GROUP BY 1, 2""")),
     ("archiver_outbox_oldest_seconds", text("""
@@ -94,7 +94,7 @@ def shared_figures(engine: Engine) -> SharedFigures | None:
 def database_figures(engine: Engine) -> list[Figure]:
     """Some take long in a large archive: the caller remembers them."""
     with engine.connect() as connection:
-        return [figure for name, statement in _STATEMENTS for figure in _read(connection, name, statement)]
+        return [figure for name, statement in STATEMENTS for figure in _read(connection, name, statement)]
 
 
 def _read(connection: Connection, name: str, statement: TextClause) -> Iterator[Figure]:

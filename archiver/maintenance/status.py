@@ -82,6 +82,7 @@ _WAITING = """
             FILTER (WHERE search_state = 'pending'))), 0)::bigint AS lag_seconds
     FROM messages WHERE indexed_version < index_version"""
 _STATES = "SELECT search_state, count(*) AS messages FROM messages WHERE search_state <> 'full' GROUP BY 1"
+STATUS_STATEMENTS = {"counts": _COUNTS, "waiting": _WAITING, "search states": _STATES}
 
 
 @dataclass(frozen=True, slots=True)
