@@ -88,7 +88,7 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedPostg
     server.prepare()
     # Hundreds of databases would be synced to the disk when it stops. Nothing here cuts the power: kills keep what was written.
     with (server.data / "postgresql.conf").open("a") as file:
-        file.write("fsync = off\n")
+        file.write("fsync = off\nfull_page_writes = off\n")
     with server.running():
         _create_database(server, "template", "template0")
         engine = make_engine(server.url("template"), "test")
