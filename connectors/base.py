@@ -151,6 +151,13 @@ class Connector(Protocol):
         """May be called from any thread; a running fetch ends with Unavailable."""
 
 
+class Noting(Connector, Protocol):
+    """A connector that finds out something about its server that the owner of the source should know."""
+
+    notes: tuple[str, ...]
+    """Known after `check`."""
+
+
 class Watching(Connector, Protocol):
     """A connector that can wait for notifications of new mail, instead of polling for it."""
 

@@ -21,6 +21,7 @@ from connectors.google import (
 )
 from connectors.google.sign_in import GmailSignIn
 from connectors.imap import ImapConnector, ImapSecrets, ImapSettings
+from connectors.imap.providers import PROVIDERS
 from connectors.microsoft import (
     Microsoft365Secrets,
     Microsoft365Settings,
@@ -50,6 +51,8 @@ class ConnectorKind:
     """File imports, which are read only once."""
     is_sample: bool = False
     """Generated mail, offered only by `archiver demo` (SAMPLE_SOURCES)."""
+    guide: tuple[tuple[str, str], ...] = ()
+    """Notes for the person who adds a source, by provider."""
     watches: bool = False
     """Its connectors can wait for new mail (connectors.base.Watching), if the setting `watch` enables it."""
     extra: str | None = None
@@ -107,6 +110,7 @@ KINDS: dict[str, ConnectorKind] = {
             ImapSettings,
             ImapSecrets,
             ImapConnector,
+            guide=tuple((row.name, row.hint) for row in PROVIDERS if row.hint),
             watches=True,
         ),
         ConnectorKind("files", "Mail files in a folder, scanned regularly", FilesSettings, FilesSecrets, _open_files),

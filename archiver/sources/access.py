@@ -56,11 +56,13 @@ def open_source(source: Source, keyring: Keyring, context: Context) -> Connector
     return kind.open(settings, secrets, context)
 
 
-def check(source: Source, keyring: Keyring, context: Context) -> None:
-    """Tests the credentials. Raises SourceCheckFailed with the source's own message."""
+def check(source: Source, keyring: Keyring, context: Context) -> tuple[str, ...]:
+    """Tests the credentials. Raises SourceCheckFailed with the source's own message. Returns notes about the server, if there
+    are any (connectors.base.Noting)."""
     connector = open_source(source, keyring, context)
     try:
         connector.check()
+        return tuple(getattr(connector, "notes", ()))
     except ConnectorError as error:
         raise SourceCheckFailed(f"{source.name}: {error}") from error
     finally:

@@ -11,9 +11,11 @@ from connectors.errors import AuthFailed, Unavailable
 from connectors.imap.accounts import Account, accounts
 from connectors.imap.errors import CommandRefused, Dropped
 from connectors.imap.fetching import ImapMailboxFetch
+from connectors.imap.folders import provider_notes
 from connectors.imap.idle import watch
 from connectors.imap.login import connect, log_in
 from connectors.imap.oauth import Token
+from connectors.imap.providers import provider_of
 from connectors.imap.refetching import ImapRefetch
 from connectors.imap.session import ImapSession
 from connectors.imap.settings import ImapSecrets, ImapSettings
@@ -32,13 +34,16 @@ class ImapConnector:
         self._wires: list[Wire] = []
         self.downloaded = 0
         """Number of messages whose bytes were downloaded."""
+        self.notes: tuple[str, ...] = ()
+        """What `check` found out about the server that its owner should know."""
 
     def check(self) -> None:
         """Logs in as the first user and lists the folders."""
         self._ensure_open()
         account = next(iter(self._accounts().values()))
         with self._session(account) as session:
-            session.folders()
+            folders = session.folders()
+            self.notes = provider_notes(session.wire.provider, folders)
 
     def mailboxes(self) -> Iterator[MailboxRef]:
         self._ensure_open()
@@ -86,8 +91,9 @@ class ImapConnector:
 
     @contextmanager
     def _session(self, account: Account) -> Iterator[ImapSession]:
-        connections = self._settings.connections or self._context.connections
-        session = ImapSession(lambda: self._open(account), self._context, self._closed, connections)
+        chosen = self._settings.connections
+        connections = chosen or self._context.connections
+        session = ImapSession(lambda: self._open(account), self._context, self._closed, connections, chosen is not None)
         try:
             yield session
         except (Dropped, CommandRefused) as error:
@@ -117,14 +123,19 @@ class ImapConnector:
         try:
             if self._closed.is_set():
                 raise Unavailable("the connection was closed")
+            wire.provider = provider_of(self._settings.host, wire.server_name)
             log_in(wire, self._settings, account, self._token.value)
+            wire.capabilities -= wire.provider.distrusted if wire.provider else frozenset()
             if self._settings.compress == "always" and "COMPRESS=DEFLATE" in wire.capabilities:
                 wire.compress()
             _learn_server_name(wire)
+            wire.provider = wire.provider or provider_of(self._settings.host, wire.server_name)
         except BaseException as error:
             wire.close()
             if isinstance(error, Dropped):
                 raise Unavailable(str(error)) from error
+            if isinstance(error, AuthFailed) and wire.provider and wire.provider.hint:
+                raise AuthFailed(f"{error} ({wire.provider.name}: {wire.provider.hint})") from error
             raise
         self._context.progress()
         return wire

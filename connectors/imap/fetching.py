@@ -180,10 +180,18 @@ class FolderFetch:
         listing = None
         if listed is not None:
             done = replace(done, count=len(listed) - len(self._vanished), day=self._mailbox.day)
-            listing = FolderListing(self._folder.name, self._keys(listed, cursor.uid if first else 0))
+            keys = self._keys(listed, cursor.uid if first else 0)
+            listing = FolderListing(self._folder.name, keys, is_whole=self._shows_everything(opened, listed))
         if done != self._mailbox.cursor(self._folder) or not self._packer.empty:
             self._at = done
             yield self._take(listing)
+
+    def _shows_everything(self, opened: Status, listed: Uids) -> bool:
+        """Otherwise a message that is not listed may still be there: the server lists fewer than it counts, or the provider
+        shows only the newest."""
+        provider = self._session.wire.provider
+        is_cut = provider is not None and 0 < provider.newest_only <= opened.messages
+        return len(listed) >= opened.messages and not is_cut
 
     def _changes(self, cursor: ImapCursor, opened: Status) -> Iterator[Batch]:
         """Changed flags and labels of messages seen before, if the server tracks them (CONDSTORE)."""
@@ -204,7 +212,8 @@ class FolderFetch:
 
     def _walk(self, uids: Uids) -> Iterator[Batch]:
         """Fetches unknown messages. The cursor advances, unless these UIDs are before it."""
-        for window in uids.windows(_WINDOW):
+        size = min(_WINDOW, self._session.wire.message_limit)
+        for window in uids.windows(size):
             self._compress_where_useful()
             for uid, got in self._skip(window) if self._unwanted else self._window(window):
                 if isinstance(got, Skipped):
@@ -221,7 +230,7 @@ class FolderFetch:
                 if self._packer.full:
                     yield self._take()
             self._mailbox.context.progress()
-            if self._packer.empty and self._at is not None and len(window) == _WINDOW:
+            if self._packer.empty and self._at is not None and len(window) == size:
                 yield self._take()
 
     def _skip(self, window: Sequence[int]) -> Iterator[tuple[int, Step]]:
@@ -300,7 +309,7 @@ class FolderFetch:
         """The keys of all messages in the folder."""
         if not self._asker.ids:
             return Keys(self._prefix, listed, frozenset(self._vanished))
-        for window in listed.up_to(walked_from).windows(_ID_WINDOW):
+        for window in listed.up_to(walked_from).windows(min(_ID_WINDOW, self._session.wire.message_limit)):
             self._endings.extend(filter(None, self._asker.id_values(self._session.wire, window).values()))
             self._mailbox.context.progress()
         return Keys(self._prefix, tuple(dict.fromkeys(ending for ending in self._endings if ending not in self._gone_endings)))

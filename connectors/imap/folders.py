@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from imapclient.imap_utf7 import decode as decode_utf7
@@ -10,6 +10,7 @@ from imapclient.imap_utf7 import encode as encode_utf7
 
 from connectors.imap.errors import CommandRefused
 from connectors.imap.parse import Value, number, texts, values
+from connectors.imap.providers import ImapProvider
 from connectors.imap.roles import roles
 from connectors.imap.wire import Response, Wire, quoted
 from connectors.selection import FolderRole
@@ -52,7 +53,8 @@ def list_folders(wire: Wire) -> list[ImapFolder]:
         if not returns:
             raise
         responses = wire.run(b'LIST "" "*"')
-    folders = _named([folder for response in responses if (folder := _folder(response)) is not None])
+    known_roles = wire.provider.roles if wire.provider else {}
+    folders = _named([folder for response in responses if (folder := _folder(response)) is not None], known_roles)
     statuses = dict(filter(None, map(_status, responses)))
     missing = [folder.raw for folder in folders if folder.raw not in statuses]
     statuses |= _ask_statuses(wire, missing, items)
@@ -89,14 +91,14 @@ def _folder(response: Response) -> ImapFolder | None:
     return None
 
 
-def _named(folders: list[ImapFolder]) -> list[ImapFolder]:
+def _named(folders: list[ImapFolder], known_roles: Mapping[str, FolderRole]) -> list[ImapFolder]:
     """Each raw name once, with its role. Folders with the same decoded name are distinguished by their raw names."""
     once = {folder.raw: folder for folder in folders}
     taken: dict[str, ImapFolder] = {}
     for folder in once.values():
         name = folder.name if folder.name not in taken else f"{folder.name} ({folder.raw.decode('latin-1')})"
         taken[name] = replace(folder, name=name)
-    found = roles({name: folder.attributes for name, folder in taken.items()})
+    found = roles({name: folder.attributes for name, folder in taken.items()}, known_roles)
     return [replace(folder, role=found.get(name)) for name, folder in taken.items()]
 
 
@@ -132,3 +134,12 @@ def decode_name(raw: bytes, delimiter: bytes | None) -> str:
 def encode_name(name: str, delimiter: str | None) -> bytes:
     """The inverse, for a folder to be created."""
     return bytes(encode_utf7(name.replace("/", delimiter) if delimiter else name))
+
+
+def provider_notes(provider: ImapProvider | None, folders: Sequence[ImapFolder]) -> tuple[str, ...]:
+    """What the owner of a source should know about its provider."""
+    if provider is None:
+        return ()
+    full = [folder.name for folder in folders if folder.status and 0 < provider.newest_only <= folder.status.messages]
+    cut = f"{', '.join(full)}: older messages than the newest {provider.newest_only:,} are not shown over IMAP" if full else ""
+    return tuple(filter(None, (f"{provider.name}: {provider.hint}" if provider.hint else "", cut)))

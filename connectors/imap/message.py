@@ -57,12 +57,14 @@ class MessageFetcher:
 
     def changed(self, wire: Wire, up_to: int, since: int) -> Iterator[Meta]:
         """Messages whose flags or labels have changed (RFC 7162)."""
-        command = b"UID FETCH 1:%d (UID FLAGS%s) (CHANGEDSINCE %d)" % (up_to, self._extra(), since)
-        for response in wire.responses(wire.send(command)):
-            items = fetch_items(response)
-            meta = self._meta(items) if items and b"FLAGS" in items else None
-            if meta is not None:
-                yield meta
+        while up_to > 0:
+            command = b"UID FETCH 1:%d (UID FLAGS%s) (CHANGEDSINCE %d)" % (up_to, self._extra(), since)
+            for response in wire.responses(wire.send(command)):
+                items = fetch_items(response)
+                meta = self._meta(items) if items and b"FLAGS" in items else None
+                if meta is not None:
+                    yield meta
+            up_to = min(wire.left_out_from, up_to) - 1
 
     def id_values(self, wire: Wire, uids: Sequence[int]) -> dict[int, str]:
         """UID → server-assigned id."""

@@ -93,7 +93,7 @@ class ImapRefetch:
                     break
             return found
         found = {}
-        for window in self.session.search(b"ALL").windows(_WINDOW):
+        for window in self.session.search(b"ALL").windows(min(_WINDOW, self.session.wire.message_limit)):
             for uid, value in asker.id_values(self.session.wire, window).items():
                 if value in values:
                     found[uid] = values.pop(value)

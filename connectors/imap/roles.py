@@ -37,15 +37,18 @@ _BY_NAME = {name.strip().casefold(): role for role, names in _NAMES.items() for 
 _PARENTS = ("inbox", "[gmail]", "[google mail]")
 
 
-def roles(folders: Mapping[str, Collection[str]]) -> dict[str, FolderRole]:
-    """From names (`/` between levels) and their attributes. Folders below spam or trash are spam or trash as well."""
-    found: dict[str, FolderRole] = {}
+def roles(folders: Mapping[str, Collection[str]], known: Mapping[str, FolderRole] | None = None) -> dict[str, FolderRole]:
+    """From names (`/` between levels) and their attributes; `known`: names that mean something at this provider. Folders below
+    spam or trash are spam or trash as well."""
+    found = {name: role for name in folders if (role := (known or {}).get(name.casefold())) is not None}
     for name, attributes in folders.items():
         for attribute in attributes:
             role = _ATTRIBUTES.get(attribute.lower())
             if role:
                 found[name] = role
-    marked = set(found.values())  # if the server marks a folder as trash, another folder named Trash is an ordinary one
+    marked = {
+        role for name, role in found.items() if name.casefold() not in (known or {})
+    }  # if the server marks a folder as trash, another folder named Trash is an ordinary one
     for name in folders:
         if name not in found:
             role = FolderRole.INBOX if name.upper() == "INBOX" else _by_name(name)

@@ -34,6 +34,8 @@ class ImapSession:
     context: Context
     closed: threading.Event
     connections: int = 1
+    is_chosen: bool = False
+    """The owner of the source has set `connections`, so that what is known about the provider does not count."""
     received: int = 0
     """Messages received so far; repeated losses without any in between count as failures."""
     _wires: list[Wire] = field(default_factory=list)
@@ -81,7 +83,7 @@ class ImapSession:
     def wires(self, *, many: bool) -> list[Wire]:
         """Connections on the open folder; more than one only if `many` and the server allows it."""
         assert self._folder is not None, "examine first"
-        while many and len(self._wires) < self.connections:
+        while many and len(self._wires) < self._most_connections():
             try:
                 extra = self.open_wire()
             except ConnectorError:
@@ -95,6 +97,15 @@ class ImapSession:
         return list(self._wires)
 
     def search(self, criteria: bytes) -> Uids:
+        found = self._search_once(criteria)
+        while (lowest := self.wire.left_out_from) > 1:  # a server that limits commands has processed only the messages above
+            found |= self._search_once(b"UID 1:%d %s" % (lowest - 1, criteria))
+            if self.wire.left_out_from >= lowest:
+                raise Broken("a search that the server never finishes")
+            self.context.progress()
+        return found
+
+    def _search_once(self, criteria: bytes) -> Uids:
         wire = self.wire
         if "ESEARCH" in wire.capabilities or "IMAP4REV2" in wire.capabilities:
             responses = wire.run(b"UID SEARCH RETURN (ALL) " + criteria)
@@ -106,6 +117,10 @@ class ImapSession:
             if given is not None:
                 found = given
         return found
+
+    def _most_connections(self) -> int:
+        provider = self.wire.provider
+        return self.connections if provider is None or self.is_chosen else min(self.connections, provider.connections)
 
     def on_disconnect(self, dropped: Dropped) -> None:
         """Prepares a new attempt after a growing pause. Raises after too many."""

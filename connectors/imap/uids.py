@@ -50,6 +50,9 @@ class Uids:
             raise Broken(f"the server lists more than {_MOST:,} messages in a folder")
         return uids
 
+    def __or__(self, other: Uids) -> Uids:
+        return Uids._join([*self.ranges, *other.ranges])
+
     def __len__(self) -> int:
         return sum(high - low + 1 for low, high in self.ranges)
 

@@ -20,6 +20,7 @@ from typing import BinaryIO, NamedTuple
 
 from connectors.base import SPOOL_BYTES
 from connectors.imap.errors import Broken, CommandRefused, Dropped, Silent, code_of
+from connectors.imap.providers import ImapProvider
 
 Part = bytes | Path
 Sink = Callable[[Iterator[bytes]], Path]
@@ -30,6 +31,8 @@ _LINE_BYTES = 32 << 20
 _LITERAL_BYTES = 2 << 30
 _PARTS = 10_000
 _CHUNK = 1 << 18
+_MESSAGES = 1 << 30
+_LIMITED = re.compile(rb"\[MESSAGELIMIT \d{1,10} (\d{1,10})\]", re.IGNORECASE)
 _LITERAL = re.compile(rb"\{(\d{1,19})\+?\}$")
 
 
@@ -60,6 +63,10 @@ class Wire:
     sink: Sink
     """Receives large literals."""
     server_name: str = ""
+    provider: ImapProvider | None = None
+    """What is known about this server beforehand."""
+    ended: bytes = b""
+    """How the last command was concluded: the text after OK."""
     round_trips: int = 0
     """How often we waited for a response with nothing else in flight."""
     received_bytes: int = 0
@@ -102,6 +109,7 @@ class Wire:
         status, _, rest = text.partition(b" ")
         if status.upper() != b"OK":
             raise CommandRefused(status.decode("latin-1").upper(), rest.decode("utf-8", "replace"))
+        self.ended = rest
 
     def run(self, command: bytes) -> list[Response]:
         return list(self.responses(self.send(command)))
@@ -123,6 +131,18 @@ class Wire:
     def forget(self, tag: bytes) -> None:
         """The response to this command was read by other means."""
         self._open.remove(tag)
+
+    @property
+    def message_limit(self) -> int:
+        """How many messages the server is willing to process in one command (RFC 9738)."""
+        limits = [name.partition("=")[2] for name in self.capabilities if name.startswith("MESSAGELIMIT=")]
+        return min((int(limit) for limit in limits if limit.isdecimal() and int(limit) > 0), default=_MESSAGES)
+
+    @property
+    def left_out_from(self) -> int:
+        """If the last command processed only a part: the lowest UID of that part, because servers begin at the end."""
+        found = _LIMITED.match(self.ended)
+        return int(found[1]) if found else 0
 
     @property
     def busy(self) -> bool:

@@ -55,6 +55,8 @@ class Script:
     says_to_fetch: str = ""
     """Instead of any body."""
     empty_search: bool = False
+    search_omits: set[int] = field(default_factory=set)
+    """UIDs that are counted, and never found."""
     backwards: bool = False
     """Bodies come in another order than they were asked for."""
     raw_answers: dict[str, bytes] = field(default_factory=dict)
@@ -64,6 +66,12 @@ class Script:
     released: threading.Event = field(default_factory=threading.Event)
     delete_folder_after: int = 0
     """So many bodies, and the folder is gone."""
+    message_limit: int = 0
+    """How many messages one SEARCH or FETCH processes, from the end (RFC 9738)."""
+    bad_commands: set[str] = field(default_factory=set)
+    """Commands that are refused as unknown, whatever the capabilities say."""
+    max_connections: int = 0
+    """Further ones are refused."""
     append_says: dict[int, str] = field(default_factory=dict)
     """The how-manieth APPEND → its answer instead."""
     commands: list[str] = field(default_factory=list)
@@ -83,12 +91,20 @@ class _Connection(socketserver.StreamRequestHandler):
         self.folder = ""
         try:
             self.script.counts["connections"] += 1
+            self.script.counts["open"] += 1
+            self.script.counts["most"] = max(self.script.counts["most"], self.script.counts["open"])
+            if self.script.max_connections and self.script.counts["open"] > self.script.max_connections:
+                self.say("* BYE too many connections from your address")
+                return
             self.say(self.script.greeting)
             for line in self.rfile:
                 if not self.command(line.decode().rstrip("\r\n")):
                     return
         except (OSError, ValueError):
             return
+        finally:
+            with self.script.lock:
+                self.script.counts["open"] -= 1
 
     def command(self, line: str) -> bool:
         tag, _, rest = line.partition(" ")
@@ -103,7 +119,7 @@ class _Connection(socketserver.StreamRequestHandler):
         if name in self.script.raw_answers:
             self.wfile.write(self.script.raw_answers[name])
             return False
-        handler = getattr(self, f"do_{name.lower()}", None)
+        handler = None if name in self.script.bad_commands else getattr(self, f"do_{name.lower()}", None)
         answer = handler(argument) if handler else "BAD what is that"
         if answer is None:
             return False
@@ -165,15 +181,18 @@ class _Connection(socketserver.StreamRequestHandler):
 
     def do_search(self, argument: str) -> str:
         mails = self.script.folders.get(self.folder, {})
-        found = [] if self.script.empty_search else sorted(mails)
-        if argument.startswith("UID "):
-            first, _, last = argument[4:].partition(":")
+        found = [] if self.script.empty_search else sorted(set(mails) - self.script.search_omits)
+        for first, last in re.findall(r"UID (\d+)(?::(\d+|\*))?", argument):
             low, high = int(first), (max(mails, default=0) if last == "*" else int(last or first))
             found = [uid for uid in found if min(low, high) <= uid <= max(low, high)]
-        elif argument.startswith("X-GM-MSGID"):
+        if sequence := re.match(r"(\d+):\*$", argument):
+            found = found[int(sequence[1]) - 1 :]
+        if argument.startswith("X-GM-MSGID"):
             found = [uid for uid in found if f'"{mails[uid].gmail_id}"' in argument]
-        self.say("* SEARCH" + "".join(f" {uid}" for uid in found))
-        return "OK done"
+        limit = self.script.message_limit
+        said = "".join(f" {uid}" for uid in (found[-limit:] if limit else found))
+        self.say(f"* SEARCH{said}")
+        return f"OK [MESSAGELIMIT {limit} {found[-limit]}] a part" if limit and len(found) > limit else "OK done"
 
     def do_fetch(self, argument: str) -> str | None:
         if not self.folder:
@@ -183,6 +202,10 @@ class _Connection(socketserver.StreamRequestHandler):
         if mails is None:
             return "NO [NONEXISTENT] it is gone"
         asked = [uid for uid in _expand(set_) if uid in mails]
+        limit = self.script.message_limit
+        if limit and len(asked) > limit:
+            self.script.counts["too many asked"] += 1
+            asked = asked[-limit:]
         if "HEADER.FIELDS" in items:
             for number, uid in enumerate(asked, 1):
                 data, head = mails[uid].data, mails[uid].data.partition(b"\r\n\r\n")[0] + b"\r\n\r\n"

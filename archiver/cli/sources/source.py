@@ -224,8 +224,8 @@ def check(name: Name, json: Json = False) -> None:
     """Test the connection and the credentials."""
     with archive_for("source") as archive:
         source = _find(archive, name)
-        source_access.check(source, credentials_keyring(archive.settings), QuietContext())
-    _report(json, source, f"{source.name} responds and accepts the credentials.")
+        notes = source_access.check(source, credentials_keyring(archive.settings), QuietContext())
+    _report(json, source, f"{source.name} responds and accepts the credentials.", notes)
 
 
 @app.command("mailboxes")
@@ -367,5 +367,11 @@ def _shape(source: Source) -> dict[str, Any]:
     return {**shape, "last_finished_at": source.last_finished_at, "next_due_at": source.next_due_at}
 
 
-def _report(json: bool, source: Source, sentence: str) -> None:
-    print_json({"source": _shape(source), "message": sentence}) if json else messages.print(sentence, markup=False)
+def _report(json: bool, source: Source, sentence: str, notes: tuple[str, ...] | None = None) -> None:
+    if json:
+        extra = {} if notes is None else {"notes": notes}
+        return print_json({"source": _shape(source), "message": sentence, **extra})
+    messages.print(sentence, markup=False)
+    for note in notes or ():
+        messages.print(note, style="yellow", markup=False)
+    return None

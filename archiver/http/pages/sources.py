@@ -126,6 +126,11 @@ def discard_import(view: CanChange, import_id: UUID) -> Response:
 
 @router.get("/sources/{source_id}")
 def source_page(view: CanView, source_id: UUID) -> Response:
+    return _show(view, source_id)
+
+
+def _show(view: View, source_id: UUID, checked: tuple[str, ...] | None = None) -> Response:
+    """`checked`: what a check that has just succeeded noted about the server."""
     source = _load(view, source_id)
     with view.context.reading() as connection:
         scope = scope_of(connection, view.principal)
@@ -137,6 +142,7 @@ def source_page(view: CanView, source_id: UUID) -> Response:
             "is_import": source.kind in source_kinds.RUNS_ONCE,
             "imports": imports.of_source(connection, source_id, _IMPORTS) if source.kind in source_kinds.RUNS_ONCE else [],
             "running": running,
+            "checked": checked,
             "boxes": runs.mailboxes(connection, running.session_id, 50) if running else [],
             "runs": runs.last_runs(connection, source_id, 200),
             "listing": listings.load_last(connection, source_id),
@@ -186,8 +192,8 @@ def run_action(view: CanChange, source_id: UUID, form: Form) -> Response:
     source, action = _load(view, source_id), form.get("do", "")
     actions = {"sync": sources.sync_now, "pause": sources.pause, "resume": sources.resume}
     if action == "check":
-        source_access.check(source, view.context.keyring, QuietContext())
-    elif action == "remove":
+        return _show(view, source_id, source_access.check(source, view.context.keyring, QuietContext()))
+    if action == "remove":
         if form.get("name") != source.name:
             raise UsageError(view.t("sources.remove_name", name=source.name))
         delete_mail = form.get("mail") == "delete"
