@@ -200,7 +200,7 @@ def run_action(view: CanChange, source_id: UUID, form: Form) -> Response:
         source_view.remove(view.context.engine, view.context.archive, view.principal, source, delete_mail=delete_mail)
         view.context.save_config()
         return redirect("/sources")
-    elif action in actions:
+    if action in actions:
         with view.context.engine.begin() as connection:
             actions[action](connection, source, view.principal)
     else:
