@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import re
 from itertools import pairwise
 from typing import Any
 
@@ -11,37 +10,8 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from tests.browser.conftest import ARTEFACTS, Site
+from tests.browser.places import PATHS, address
 
-_PATHS = {
-    "search": "/",
-    "found": "/?q=invoice",
-    "filtered": "/?q=invoice+in:Sent",
-    "facet": "/facets/sender",
-    "nothing": "/?q=nothinglikethisanywhere",
-    "wrong": "/?q=larger:soon",
-    "help": "/search-help",
-    "message": "/messages/{Zephyr plans and pictures}",
-    "html": "/messages/{Hostile pixel}",
-    "source-text": "/messages/{Zephyr plans and pictures}/source",
-    "file-text": "/messages/{Zephyr plans and pictures}/files/2/text",
-    "found-variants": "/?q=okapi",
-    "variants": "/messages/{Re: The okapi}",
-    "thread": "/messages/{Re: The long conversation}",
-    "rtl": "/messages/{رسالة من اليمين إلى اليسار}",
-    "long-subject": "/messages/{Unbroken}",
-    "sources": "/sources",
-    "source": "/sources/{Lantern Works}",
-    "add-source": "/sources/add/imap",
-    "activity": "/activity",
-    "dashboard": "/dashboard",
-    "settings": "/settings",
-    "keys": "/settings/keys",
-    "api": "/settings/api",
-    "users": "/settings/users",
-    "audit": "/settings/audit",
-    "error": "/messages/nonsense",
-    "styleguide": "/styleguide",
-}
 _SIZES = ((375, 740), (1280, 800), (2560, 1300))
 
 _STICKS_OUT = """() => [...document.querySelectorAll("body *")].filter((one) => {
@@ -88,19 +58,11 @@ _CONTRAST = """() => {
 }"""
 
 
-def address(site: Site, path: str) -> str:
-    def found(match: re.Match[str]) -> str:
-        known = {**site.sources, **site.ids}
-        return next(value for name, value in known.items() if name.startswith(match[1]))
-
-    return re.sub(r"\{(.+?)\}", found, path)
-
-
-@pytest.mark.parametrize("name", _PATHS)
+@pytest.mark.parametrize("name", PATHS)
 def test_every_page_at_every_width_in_both_themes(page: Page, site: Site, name: str) -> None:
     ARTEFACTS.mkdir(exist_ok=True)
     page.emulate_media(reduced_motion="reduce")  # colours are there at once
-    page.goto(address(site, _PATHS[name]))
+    page.goto(address(site, PATHS[name]))
     page.wait_for_load_state("networkidle")
     for width, height in _SIZES:
         page.set_viewport_size({"width": width, "height": height})
@@ -158,7 +120,7 @@ def test_nothing_is_lost_at_any_zoom(page: Page, site: Site, width: int) -> None
     """640 px is 1280 at 200 %, 320 px is 1280 at 400 %."""
     page.set_viewport_size({"width": width, "height": 400})
     for name in ("search", "message", "sources", "activity", "settings", "users"):
-        page.goto(address(site, _PATHS[name]))
+        page.goto(address(site, PATHS[name]))
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), name
         assert page.evaluate(_STICKS_OUT) == [], name
         assert page.get_by_role("combobox", name="Search the archive").is_visible()

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
-import shutil
 import subprocess
 import urllib.error
 import urllib.request
@@ -17,8 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
-
+from tests.support.npm import install
 from tests.support.ports import free_port
 from tests.support.waiting import DEADLINE_SECONDS, eventually
 
@@ -27,21 +24,7 @@ TOKEN = "tok_alice"
 
 
 def _installed() -> Path:
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "archiver-tests" / "emulate-0.12.2"
-    node = folder / "node_modules/.bin/node"
-    if node.exists() and (folder / "node_modules/emulate/dist/index.js").exists():
-        return folder
-    npm = shutil.which("npm")
-    if npm is None:
-        pytest.skip("no npm to install the Gmail emulator with")
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "package.json").write_text("{}")
-    done = subprocess.run(
-        [npm, "install", "--no-audit", "--no-fund", *_PACKAGES], cwd=folder, capture_output=True, text=True, timeout=150
-    )
-    if done.returncode or not node.exists():
-        pytest.skip(f"npm can't install the Gmail emulator: {done.stderr.strip()[-200:]}")
-    return folder
+    return install("emulate-0.12.2", _PACKAGES, (".bin/node", "emulate/dist/index.js"), "the Gmail emulator")
 
 
 class Emulate:

@@ -18,6 +18,7 @@ async function fragment(url, signal) {
 
 const box = $("#q");
 const panes = $("main.panes");
+const broad = matchMedia("(min-width: 1100px)");
 let typing;
 let pendingSearch;
 
@@ -58,6 +59,12 @@ async function show(url, { push = false, keep = false } = {}) {
     $("#list")?.classList.remove("skeleton");
   }
 }
+
+function openFacets() {
+  if ($("#facets")) $("#facets").open = broad.matches; // shown beside the list: screen readers must not hear that it is collapsed
+}
+broad.addEventListener("change", openFacets);
+openFacets();
 
 if (panes && box) {
   let first = true;

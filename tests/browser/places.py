@@ -1,0 +1,55 @@
+"""Every page, and the states of it that look different."""
+
+from __future__ import annotations
+
+import re
+
+from tests.browser.conftest import Site
+
+PATHS = {
+    "search": "/",
+    "found": "/?q=invoice",
+    "filtered": "/?q=invoice+in:Sent",
+    "facet": "/facets/sender",
+    "nothing": "/?q=nothinglikethisanywhere",
+    "wrong": "/?q=larger:soon",
+    "help": "/search-help",
+    "message": "/messages/{Zephyr plans and pictures}",
+    "html": "/messages/{Hostile pixel}",
+    "source-text": "/messages/{Zephyr plans and pictures}/source",
+    "file-text": "/messages/{Zephyr plans and pictures}/files/2/text",
+    "found-variants": "/?q=okapi",
+    "variants": "/messages/{Re: The okapi}",
+    "thread": "/messages/{Re: The long conversation}",
+    "rtl": "/messages/{رسالة من اليمين إلى اليسار}",
+    "long-subject": "/messages/{Unbroken}",
+    "sources": "/sources",
+    "source": "/sources/{Lantern Works}",
+    "add-source": "/sources/add/imap",
+    "edit-source": "/sources/{Lantern Works}/edit",
+    "activity": "/activity",
+    "dead-letters": "/dead-letters",
+    "alerts": "/alerts",
+    "backups": "/backups",
+    "exports": "/exports",
+    "holds": "/retention",
+    "policies": "/retention/policies",
+    "receipts": "/retention/receipts",
+    "erasures": "/retention/erasures",
+    "dashboard": "/dashboard",
+    "settings": "/settings",
+    "keys": "/settings/keys",
+    "api": "/settings/api",
+    "users": "/settings/users",
+    "audit": "/settings/audit",
+    "error": "/messages/nonsense",
+    "styleguide": "/styleguide",
+}
+
+
+def address(site: Site, path: str) -> str:
+    def found(match: re.Match[str]) -> str:
+        known = {**site.sources, **site.ids}
+        return next(value for name, value in known.items() if name.startswith(match[1]))
+
+    return re.sub(r"\{(.+?)\}", found, path)
