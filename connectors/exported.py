@@ -17,9 +17,9 @@ def eml_name(message_id: UUID) -> str:
     return f"{message_id}.eml"
 
 
-def maildir_name(message_id: UUID, at: datetime) -> str:
-    """In `cur`, as read: an export says nothing about who has read what."""
-    return f"{int(at.timestamp())}.{message_id}.archiver:2,S"
+def maildir_name(message_id: UUID, at: datetime, flags: str) -> str:
+    """`flags`: the letters of Maildir, in alphabetical order."""
+    return f"{int(at.timestamp())}.{message_id}.archiver:2,{flags}"
 
 
 def named_id(name: str) -> UUID | None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import errno
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
@@ -21,10 +20,11 @@ from archiver.errors import NotAllowed
 from archiver.exports import statements as sql
 from archiver.exports.package_files import PackageFolder, whole_file
 from archiver.exports.selection import ExportInput
+from archiver.exports.statements import FrozenMessage
 from archiver.logs import get_logger
 from archiver.search.service import NotSearchable, open_search
 from archiver.store.archive import Archive
-from archiver.store.capacity import check_disk, explain_full_disk
+from archiver.store.capacity import disk_check, explain_full_disk
 from archiver.store.errors import StoreError
 from archiver.sync.ingest.archive_state import archive_id
 from archiver.workflows.definition import MAX_PARTS
@@ -33,7 +33,6 @@ from archiver.workflows.step_run import StepRun
 KEPT_DAYS = 7
 _PART_MESSAGES = 500
 _ID_BATCH = 1_000
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 log = get_logger("exports")
 
@@ -76,31 +75,37 @@ def owner_of(connection: Connection, given: ExportInput) -> Principal:
 def freeze(run: StepRun) -> FrozenSet:
     """Which messages, decided once: what arrives later is not part of it."""
     given: ExportInput = run.input
-    settings, engine = run.resources.settings, run.resources.engine
-    check_disk(settings)
+    engine = run.resources.engine
     given.files.create()
+    check = disk_check_of(run)
+    check(0)
     with engine.begin() as connection:
         scope = scope_of(connection, owner_of(connection, given)).narrow_to(given.selection.mailbox_id)
         sql.unfreeze(connection, run.run_id)
     _freeze_selection(run, given, scope)
     with engine.begin() as connection:
-        messages, size = sql.number_frozen(connection, run.run_id)
-        _check_allowance(connection, run, given, size)
+        total = sql.number_frozen(connection, run.run_id)
+        _check_allowance(connection, run, given, total.bytes)
         archive = archive_id(connection)
-    check_disk(settings, size)
+    check(total.bytes)
     run.with_result(lambda connection: sql.set_running(connection, run.run_id, scope))
-    per_part = max(_PART_MESSAGES, -(-messages // MAX_PARTS))
+    per_part = max(_PART_MESSAGES, -(-total.messages // MAX_PARTS))
     found = _not_searchable(run, given, scope)
     return FrozenSet(
-        messages=messages,
-        bytes=size,
+        messages=total.messages,
+        bytes=total.bytes,
         part_messages=per_part,
-        parts=-(-messages // per_part),
+        parts=-(-total.messages // per_part),
         at=datetime.now(UTC).isoformat(timespec="seconds"),
         archive_id=archive,
         not_searchable=dict(found.states),
         not_searchable_reasons=dict(found.reasons),
     )
+
+
+def disk_check_of(run: StepRun) -> Callable[[int], None]:
+    """Raises NoRoom before the archive's disk is full; an export to another disk may fill that one."""
+    return disk_check(run.resources.settings, run.input.files.parts)
 
 
 def _freeze_selection(run: StepRun, given: ExportInput, scope: MailScope) -> None:
@@ -158,16 +163,18 @@ def collect(run: StepRun) -> CollectedPart:
     files, first = given.files, run.part * frozen.part_messages
     with run.resources.engine.connect() as connection:
         scope = scope_of(connection, owner_of(connection, given)).narrow_to(given.selection.mailbox_id)
-        rows = sql.load_part(connection, run.run_id, scope, first, first + frozen.part_messages)
-    missing = 0
-    check_disk(run.resources.settings, sum(row["bytes"] or 0 for row in rows))
+        rows, poison = sql.load_part(connection, run.run_id, scope, first, first + frozen.part_messages)
+    disk_check_of(run)(sum(row.bytes or 0 for row in rows))
+    missing = len(poison)
     with explain_full_disk(), whole_file(files.mail(run.part)) as mail, whole_file(files.details(run.part)) as details:
         for done, row in enumerate(rows):
             run.report(done, len(rows))
             entry = _collect_message(row, run.resources.archive, mail)
             missing += "error" in entry
             details.write(orjson.dumps(entry) + b"\n")
-    return CollectedPart(len(rows) - missing, missing)
+        for unreadable in poison:
+            details.write(orjson.dumps({"id": str(unreadable.id), "error": unreadable.reason}) + b"\n")
+    return CollectedPart(len(rows) + len(poison) - missing, missing)
 
 
 def remove_part(run: StepRun) -> None:
@@ -176,23 +183,37 @@ def remove_part(run: StepRun) -> None:
     files.details(run.part).unlink(missing_ok=True)
 
 
-def _collect_message(row: Any, archive: Archive, mail: IO[bytes]) -> dict[str, Any]:
-    entry: dict[str, Any] = {"id": str(row["id"])}
-    if row["sha256"] is None:
+def _collect_message(row: FrozenMessage, archive: Archive, mail: IO[bytes]) -> dict[str, Any]:
+    entry: dict[str, Any] = {"id": str(row.id)}
+    if row.sha256 is None:
         return {**entry, "error": "it was deleted while the export was written"}
-    entry["sha256"] = row["sha256"]
-    if not row["copies"]:
+    entry["sha256"] = row.sha256
+    if not row.copies:
         return {**entry, "error": "the person who asked for this export may no longer read it"}
     start = mail.tell()
     try:
-        for piece in archive.stream(bytes.fromhex(row["sha256"])):
+        for piece in read_pieces(archive, row.sha256):
             mail.write(piece)
-    except (StoreError, OSError) as error:
-        if isinstance(error, OSError) and error.errno in _FULL:  # a disk that can't hold the export stops it
-            raise
+    except UnreadableMessage as error:
         mail.seek(start)
         mail.truncate()
         log.warning("message_not_exported", message=entry["id"], error=str(error))
-        reason = str(error) if isinstance(error, StoreError) else error.strerror or type(error).__name__
-        return {**entry, "error": f"it can't be read: {reason}"}
-    return {**entry, **{name: row[name] for name in ("bytes", "date", "message_id", "from", "subject", "copies")}}
+        return {**entry, "error": f"it can't be read: {error}"}
+    known = {"bytes": row.bytes, "date": row.date, "message_id": row.message_id, "from": row.sender, "subject": row.subject}
+    return {**entry, **known, "copies": row.copies}
+
+
+class UnreadableMessage(Exception):
+    """This message can't be read; the others can."""
+
+
+def read_pieces(archive: Archive, sha256: str) -> Iterator[bytes]:
+    """Whatever goes wrong while it is read is this message's fault; a disk that can't hold the export stops it."""
+    try:
+        yield from archive.stream(bytes.fromhex(sha256))
+    except StoreError as error:
+        raise UnreadableMessage(str(error)) from error
+    except Exception as error:
+        log.exception("message_not_exported")
+        said = error.strerror if isinstance(error, OSError) else None
+        raise UnreadableMessage(said or type(error).__name__) from error

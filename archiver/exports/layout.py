@@ -6,8 +6,11 @@ import re
 from datetime import UTC, datetime
 from typing import Any
 
+from archiver.exports.selection import FLAT
 from connectors import exported
 
+MBOX_FILE = "mail.mbox"
+CSV_FILE = "messages.csv"
 _UNSAFE = re.compile(r'[\x00-\x1f\x7f<>:"|?*\\]')
 _RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
 _MAX_CHARS = 80
@@ -29,17 +32,28 @@ def folder_path(entry: dict[str, Any]) -> str:
 
 
 def file_name(entry: dict[str, Any], kind: str, layout: str) -> str:
-    at = datetime.fromisoformat(entry["date"]).astimezone(UTC)
     if kind == "mbox":
-        return f"{folder_path(entry)}.mbox"
+        return MBOX_FILE if layout == FLAT else f"{folder_path(entry)}.mbox"
+    at = datetime.fromisoformat(entry["date"]).astimezone(UTC)
     if kind == "maildir":
         flags = maildir_flags(entry["copies"][0]["flags"] if entry["copies"] else [])
-        name = exported.maildir_name(entry["id"], at).rpartition(":2,")[0]
-        return f"{folder_path(entry)}/cur/{name}:2,{flags}"
-    place = f"{at:%Y/%m}" if layout == "dates" else folder_path(entry)
+        name = f"cur/{exported.maildir_name(entry['id'], at, flags)}"
+        return name if layout == FLAT else f"{folder_path(entry)}/{name}"
+    place = folder_path(entry) if layout == "folders" else f"{at:%Y/%m}"
     return f"{place}/{exported.eml_name(entry['id'])}"
 
 
 def maildir_flags(flags: list[str]) -> str:
     """In the order that Maildir wants (https://cr.yp.to/proto/maildir.html)."""
     return "".join(sorted(_MAILDIR_FLAGS[flag] for flag in flags if flag in _MAILDIR_FLAGS))
+
+
+def numbered_name(name: str, used: set[str]) -> str:
+    """A name that is not in `used` yet, and is now; compared as file systems without upper and lower case do."""
+    stem, dot, suffix = name.rpartition(".")
+    found, number = name, 1
+    while found.lower() in used:
+        number += 1
+        found = f"{stem}~{number}{dot}{suffix}"
+    used.add(found.lower())
+    return found

@@ -15,6 +15,16 @@ SIGNATURE = "manifest.sig"
 PUBLIC_KEY = "archive-key.pem"
 
 
+def volume_order(path: Path) -> tuple[int, str]:
+    """export-999 before export-1000."""
+    return len(path.name), path.name
+
+
+def beside(path: Path, name: str) -> Path:
+    """Where manifest, signature and key of a plain mbox or Maildir are: in a Maildir everything is mail."""
+    return path.with_name(f"{path.name}.{name}")
+
+
 @dataclass(frozen=True, slots=True)
 class PackageFolder:
     """`parts` holds what is collected and goes when the export is published; the volumes stay."""
@@ -31,13 +41,6 @@ class PackageFolder:
     def details(self, part: int) -> Path:
         return self.parts / f"{part:06}.jsonl"
 
-    def converted(self, part: int) -> Path:
-        return self.parts / f"{part:06}.pdf"
-
-    @property
-    def entries(self) -> Path:
-        return self.parts / "entries.jsonl"
-
     @property
     def manifest(self) -> Path:
         return self.parts / MANIFEST
@@ -52,23 +55,24 @@ class PackageFolder:
 
     def packed(self, number: int) -> Path:
         """A volume before the manifest is added to the last one."""
-        return self.parts / f"volume-{number:04}.zip"
+        return self.parts / f"volume-{number:06}.zip"
+
+    def lines(self, number: int) -> Path:
+        """The lines of the manifest about a volume."""
+        return self.parts / f"volume-{number:06}.jsonl"
 
     def volume(self, number: int) -> Path:
         return self.path / f"export-{number:03}.zip"
 
     def volumes(self) -> list[Path]:
-        return sorted(self.path.glob("export-*.zip"))
+        return sorted(self.path.glob("export-*.zip"), key=volume_order)
 
     def create(self) -> None:
         self.parts.mkdir(mode=0o700, parents=True, exist_ok=True)
 
-    def remove_parts(self) -> None:
-        shutil.rmtree(self.parts, ignore_errors=True)
-
     def remove(self) -> None:
         """Only what an export writes: the folder may be one that the user named."""
-        self.remove_parts()
+        shutil.rmtree(self.parts, ignore_errors=True)
         for volume in self.volumes():
             volume.unlink(missing_ok=True)
         if self.path.is_dir() and not any(self.path.iterdir()):

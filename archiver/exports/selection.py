@@ -11,9 +11,12 @@ from archiver.exports.package_files import PackageFolder
 
 FORMATS = ("eml", "mbox", "maildir", "csv")
 LAYOUTS = ("folders", "dates")
+FLAT = "flat"
+"""The layout of a single file or Maildir (`archiver export -o`): everything in one place; .eml files by year and month."""
 MAX_SELECTED = 10_000
 MIN_VOLUME_BYTES = 1 << 20
 DEFAULT_VOLUME_BYTES = 2 << 30
+UNLIMITED_BYTES = 1 << 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +50,7 @@ class PackageOptions:
     def check(self) -> None:
         if self.format not in FORMATS:
             raise UsageError(f"format {self.format!r}: expected one of {', '.join(FORMATS)}")
-        if self.layout not in LAYOUTS:
+        if self.layout not in (*LAYOUTS, FLAT):
             raise UsageError(f"layout {self.layout!r}: expected one of {', '.join(LAYOUTS)}")
         if self.volume_bytes < MIN_VOLUME_BYTES:
             raise UsageError(f"a volume of {self.volume_bytes:,} bytes is too small: at least {MIN_VOLUME_BYTES:,}")
@@ -62,6 +65,8 @@ class ExportInput:
     requested_by: str
     folder: str
     """Where it is written."""
+    output: str | None = None
+    """The file or Maildir that a command asked for, instead of volumes; `folder` is then a scratch folder beside it."""
 
     @property
     def files(self) -> PackageFolder:

@@ -24,11 +24,12 @@ from archiver.exports.collecting import KEPT_DAYS
 from archiver.exports.package_files import PackageFolder
 from archiver.exports.selection import ExportInput, PackageOptions, Selection
 from archiver.exports.workflow import EXPORT
-from archiver.reading.export import REQUESTED
 from archiver.store.capacity import check_disk
 from archiver.workflows import service as workflows
 from archiver.workflows.definition import TooManyRuns
 
+REQUESTED = "export.requested"
+"""The audit action of every export, from the page, the API and the command line."""
 _COLUMNS = (
     "e.id, e.user_id, e.selection, e.format, e.state, e.messages, e.bytes, e.failed, e.error, e.created_at, e.finished_at,"
     " e.expires_at, e.files, p.step, coalesce(p.done, 0) AS done, coalesce(p.total, 0) AS total"
@@ -96,12 +97,17 @@ def request(
     options: PackageOptions = PackageOptions(),  # noqa: B008  (frozen)
     *,
     folder: Path | None = None,
+    output: Path | None = None,
     local_doorbell: UUID | None = None,
 ) -> UUID:
-    """Raises NoRoom, or TooManyExports while the user's other exports are unfinished or use up the allowance."""
+    """Raises NoRoom, or TooManyExports while the user's other exports are unfinished or use up the allowance.
+
+    A command names the `folder` of the volumes, or the `output`: a single file or Maildir.
+    """
     selection.check()
     options.check()
-    check_disk(settings)
+    if output is None and folder is None:
+        check_disk(settings)
     if principal.user_id is not None and sql.stored_bytes(connection, principal.user_id) >= settings.export_max_bytes:
         raise TooManyExports("your exports have reached EXPORT_MAX_BYTES: remove some")
     export_id = uuid7()
@@ -115,8 +121,10 @@ def request(
             "format": options.format,
         },
     )
+    if output is not None:
+        folder = output.with_name(f".{output.name}.{export_id}")
     place = str(folder or folder_of(settings, export_id).path)
-    given = ExportInput(selection, options, principal.user_id, principal.name, place)
+    given = ExportInput(selection, options, principal.user_id, principal.name, place, str(output) if output else None)
     try:
         workflows.start(connection, EXPORT, given, principal, run_id=export_id, local_doorbell=local_doorbell)
     except TooManyRuns as error:

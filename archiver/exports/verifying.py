@@ -8,8 +8,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
-import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -20,13 +19,12 @@ import orjson
 
 from archiver.errors import UsageError
 from archiver.evidence.signing import is_signed, key_id
-from archiver.exports.package_files import MANIFEST, PUBLIC_KEY, SIGNATURE
-from archiver.exports.packing import zip_date
+from archiver.exports.package_files import MANIFEST, SIGNATURE
+from archiver.exports.volume_reading import OWN_FILES, UNREADABLE, ReadableVolume, find_volumes, open_volume
 from connectors import mboxrd
 
 SUBJECT = "archiver export manifest v1"
 _PIECE_BYTES = 1 << 20
-_OWN_FILES = frozenset({MANIFEST, SIGNATURE, PUBLIC_KEY})
 _MAX_PROBLEMS = 100
 
 
@@ -44,56 +42,47 @@ class ExportCheck:
             self.problems.append(problem)
 
 
-def find_volumes(paths: Sequence[Path]) -> list[Path]:
-    """The zip files themselves, or those in a folder, in the order of their names."""
-    found = [one for path in paths for one in (sorted(path.glob("*.zip")) if path.is_dir() else [path])]
-    missing = [path for path in found if not path.is_file()]
-    if missing or not found:
-        raise UsageError(f"{(missing or list(paths))[0]}: not a volume of an export, nor a folder with volumes")
-    return found
-
-
 def verify_export(
     paths: Sequence[Path], expected_key: bytes | None = None, report: Callable[[int, int], None] = lambda _, __: None
 ) -> ExportCheck:
     """Raises UsageError for what is not an export at all; everything else is a problem in the answer."""
     check = ExportCheck()
     with ExitStack() as opened:
-        volumes = [_open(path, opened, check) for path in find_volumes(paths)]
-        readable = [volume for volume in volumes if volume is not None]
-        holder = next((one for one in reversed(readable) if MANIFEST in one.namelist()), None)
+        volumes = [volume for path in find_volumes(paths) if (volume := _open(path, opened, check)) is not None]
+        holder = next((one for one in reversed(volumes) if MANIFEST in one.names()), None)
         if holder is None:
             if not check.problems:
                 raise UsageError(f"{paths[0]}: no volume contains {MANIFEST}: the last volume of the export is not there")
             return check
-        manifest = holder.read(MANIFEST)
-        _check_signature(holder, manifest, expected_key, check)
         try:
-            lines = [orjson.loads(line) for line in manifest.splitlines()]
-        except orjson.JSONDecodeError:
-            check.add(f"{MANIFEST} is damaged")
+            with holder.open(MANIFEST) as manifest:
+                digest = hashlib.sha256()
+                _Contents(volumes, check, report).run(_note_pieces(manifest, digest.update))
+        except (*UNREADABLE, KeyError) as error:
+            check.add(f"{MANIFEST}: can't be read: {error}")
             return check
-        _Contents(readable, lines, check, report).run()
+        _check_signature(holder, digest.digest(), expected_key, check)
     return check
 
 
-def _open(path: Path, opened: ExitStack, check: ExportCheck) -> zipfile.ZipFile | None:
+def _open(path: Path, opened: ExitStack, check: ExportCheck) -> ReadableVolume | None:
     try:
-        return opened.enter_context(zipfile.ZipFile(path))
-    except (zipfile.BadZipFile, OSError) as error:
+        return open_volume(path, opened)
+    except UNREADABLE as error:
         check.add(f"{path.name}: can't be opened: {error}")
         return None
 
 
-def _check_signature(holder: zipfile.ZipFile, manifest: bytes, expected_key: bytes | None, check: ExportCheck) -> None:
+def _check_signature(holder: ReadableVolume, digest: bytes, expected_key: bytes | None, check: ExportCheck) -> None:
     try:
-        given = orjson.loads(holder.read(SIGNATURE))
+        with holder.open(SIGNATURE) as file:
+            given = orjson.loads(file.read(_PIECE_BYTES))
         public, signature = base64.b64decode(given["public_key"]), base64.b64decode(given["signature"])
-    except (KeyError, TypeError, orjson.JSONDecodeError, binascii.Error):
+    except (*UNREADABLE, KeyError, TypeError, binascii.Error):
         check.add(f"{SIGNATURE} is missing or damaged")
         return
     check.key_id = key_id(public)
-    if not is_signed(public, SUBJECT, hashlib.sha256(manifest).digest(), signature):
+    if not is_signed(public, SUBJECT, digest, signature):
         check.add(f"{MANIFEST} is not what was signed: a file, name, date or the order was changed")
     check.is_expected_key = expected_key is not None and public == expected_key
     if expected_key is not None and not check.is_expected_key:
@@ -101,70 +90,77 @@ def _check_signature(holder: zipfile.ZipFile, manifest: bytes, expected_key: byt
 
 
 class _Contents:
-    """Compares the files of the volumes with the lines of the manifest."""
+    """Compares the files of the volumes with the lines of the manifest, which may say anything."""
 
-    def __init__(
-        self,
-        volumes: list[zipfile.ZipFile],
-        lines: list[dict[str, Any]],
-        check: ExportCheck,
-        report: Callable[[int, int], None],
-    ) -> None:
+    def __init__(self, volumes: Sequence[ReadableVolume], check: ExportCheck, report: Callable[[int, int], None]) -> None:
         self._volumes = dict(enumerate(volumes, start=1))
-        self._lines, self._check, self._report = lines, check, report
+        self._check, self._report = check, report
         self._in_file: dict[tuple[int, str], list[dict[str, Any]]] = {}
+        self._expected: set[tuple[int, str]] = set()
 
-    def run(self) -> None:
-        head = self._lines[0] if self._lines else {}
-        if head.get("kind") != "export":
+    def run(self, lines: Iterator[bytes]) -> None:
+        """Reads all lines, whatever is wrong with them: their hash is checked afterwards."""
+        head = self._head(next(lines, b""))
+        for done, line in enumerate(lines, start=1):
+            if head is None:
+                continue
+            self._report(done, head["messages"])
+            try:
+                self._check_line(orjson.loads(line))
+            except (ValueError, KeyError, TypeError, OverflowError):
+                self._check.add(f"{MANIFEST}: line {done + 1} is damaged")
+        if head is not None:
+            self._check_extra()
+            self._check_count(head)
+
+    def _head(self, line: bytes) -> dict[str, Any] | None:
+        try:
+            head = orjson.loads(line)
+            is_head = head["kind"] == "export" and isinstance(head["volumes"], int) and isinstance(head["messages"], int)
+        except (ValueError, KeyError, TypeError):
+            is_head = False
+        if not is_head:
             self._check.add(f"{MANIFEST} does not begin with the description of an export")
-            return
+            return None
         if head["volumes"] != len(self._volumes):
             self._check.add(f"the export has {head['volumes']} volumes; {len(self._volumes)} can be read here")
-            return
-        expected: set[tuple[int, str]] = set()
-        for done, line in enumerate(self._lines[1:], start=1):
-            self._report(done, len(self._lines))
-            self._check_line(line, expected)
-        self._check_extra(expected)
-        self._check_count(head)
+            return None
+        return dict(head)
 
-    def _check_line(self, line: dict[str, Any], expected: set[tuple[int, str]]) -> None:
-        kind = line.get("kind")
+    def _check_line(self, line: dict[str, Any]) -> None:
+        kind = line["kind"]
         if kind == "missing":
             self._check.missing += 1
         elif kind in ("message", "listed"):
             self._check.messages += 1
         if kind == "message" and "offset" in line:
-            self._in_file.setdefault((line["volume"], line["file"]), []).append(line)
+            kept = {name: line[name] for name in ("id", "file", "sha256", "offset", "length")}
+            self._in_file.setdefault((line["volume"], line["file"]), []).append(kept)
         elif kind in ("message", "file"):
-            expected.add((line["volume"], line["file"]))
+            self._expected.add((line["volume"], line["file"]))
             self._check_file(line)
 
     def _check_file(self, line: dict[str, Any]) -> None:
         volume, name = self._volumes[line["volume"]], line["file"]
-        try:
-            info = volume.getinfo(name)
-        except KeyError:
-            self._check.add(f"{name}: is not in volume {line['volume']}")
-            return
-        if "date" in line and info.date_time != zip_date(datetime.fromisoformat(line["date"])):
-            self._check.add(f"{name}: its date was changed")
         inside = self._in_file.pop((line["volume"], name), [])
         try:
-            with volume.open(info) as file:
-                sha256 = _hash_mbox(file, inside, self._check) if inside else _hash(iter(lambda: file.read(_PIECE_BYTES), b""))
-        except (zipfile.BadZipFile, OSError, EOFError) as error:
+            if "date" in line and not volume.has_date(name, datetime.fromisoformat(line["date"])):
+                self._check.add(f"{name}: its date was changed")
+            with volume.open(name) as file:
+                sha256 = _hash_mbox(file, inside, self._check) if inside else _hash(_read(file))
+        except KeyError:
+            self._check.add(f"{name}: is not in volume {line['volume']}")
+        except UNREADABLE as error:
             self._check.add(f"{name}: can't be read: {error}")
-            return
-        if sha256 != line["sha256"]:
-            self._check.add(f"{name}: its content was changed")
+        else:
+            if sha256 != line["pdf_sha256" if "pdf_sha256" in line else "sha256"]:
+                self._check.add(f"{name}: its content was changed")
 
-    def _check_extra(self, expected: set[tuple[int, str]]) -> None:
+    def _check_extra(self) -> None:
         for number, volume in self._volumes.items():
-            names = [name for name in volume.namelist() if name not in _OWN_FILES]
+            names = [name for name in volume.names() if name not in OWN_FILES]
             for name in names:
-                if (number, name) not in expected:
+                if (number, name) not in self._expected:
                     self._check.add(f"{name}: is not in the manifest")
             if len(names) != len(set(names)):
                 self._check.add(f"volume {number} contains a name twice")
@@ -176,7 +172,11 @@ class _Contents:
             self._check.add(f"the export has {head['messages']} messages; the manifest names {self._check.messages}")
 
 
-def _hash(pieces: Iterator[bytes]) -> str:
+def _read(file: IO[bytes]) -> Iterator[bytes]:
+    return iter(lambda: file.read(_PIECE_BYTES), b"")
+
+
+def _hash(pieces: Iterable[bytes]) -> str:
     digest = hashlib.sha256()
     for piece in pieces:
         digest.update(piece)
@@ -189,14 +189,11 @@ def _hash_mbox(file: IO[bytes], messages: list[dict[str, Any]], check: ExportChe
     for line in messages:
         for piece in _take(file, line["offset"] - position):
             whole.update(piece)
-        original = hashlib.sha256()
-        quoted = _also(_take(file, line["length"]), whole.update)
-        for piece in mboxrd.change_lines(quoted, mboxrd.unquote):
-            original.update(piece)
-        if original.hexdigest() != line["sha256"]:
+        quoted = _note_pieces(_take(file, line["length"]), whole.update)
+        if _hash(mboxrd.change_lines(quoted, mboxrd.unquote)) != line["sha256"]:
             check.add(f"{line['file']}: the message {line['id']} was changed")
         position = line["offset"] + line["length"]
-    for piece in iter(lambda: file.read(_PIECE_BYTES), b""):
+    for piece in _read(file):
         whole.update(piece)
     return whole.hexdigest()
 
@@ -207,7 +204,7 @@ def _take(file: IO[bytes], size: int) -> Iterator[bytes]:
         yield piece
 
 
-def _also(pieces: Iterator[bytes], note: Callable[[bytes], None]) -> Iterator[bytes]:
+def _note_pieces(pieces: Iterable[bytes], note: Callable[[bytes], None]) -> Iterator[bytes]:
     for piece in pieces:
         note(piece)
         yield piece

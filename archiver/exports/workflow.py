@@ -1,6 +1,7 @@
-"""The export as a workflow: freeze → collect (in parallel) → pack → manifest → sign → seal → verify → publish.
+"""The export as a workflow: freeze → collect → plan → pack → manifest → sign → seal → verify → deliver → publish.
 
-Every step may be repeated: it writes whole files under fixed names. The rollback of the first step removes everything.
+Messages are collected, and volumes packed, in parallel. Every step may be repeated: it writes whole files under fixed names.
+The rollback of the first step removes everything.
 """
 
 from __future__ import annotations
@@ -8,7 +9,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import shutil
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -23,23 +26,24 @@ from archiver.exports.collecting import (
     CollectedPart,
     FrozenSet,
     collect,
+    disk_check_of,
     freeze,
     owner_of,
     remove_everything,
     remove_part,
 )
+from archiver.exports.delivery import deliver_output
 from archiver.exports.package_files import PackageFolder, whole_file
-from archiver.exports.packing import pack, remove_packed, seal_last
+from archiver.exports.packing import Collected, pack_volume, remove_packed, seal_last
 from archiver.exports.selection import ExportInput
 from archiver.exports.verifying import SUBJECT, verify_export
-from archiver.store.capacity import check_disk, explain_full_disk
+from archiver.exports.volume_plan import VolumePlan, plan_volumes
+from archiver.store.capacity import explain_full_disk
 from archiver.workflows.definition import Nothing, Step, Workflow
 from archiver.workflows.step_run import StepRun
 
-
-@dataclass(frozen=True, slots=True)
-class PackedVolumes:
-    volumes: int
+_PIECE_BYTES = 1 << 20
+_LONG_SECONDS = 12 * 3600
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,36 +62,48 @@ class BrokenExport(ArchiverError):
     """What was written is not what was collected."""
 
 
-def pack_volumes(run: StepRun) -> PackedVolumes:
+def plan_packing(run: StepRun) -> VolumePlan:
     given: ExportInput = run.input
+    is_single = given.output is not None or given.options.format == "csv"
+    return plan_volumes(_collected(run).sizes(), given.options.volume_bytes, is_single=is_single)
+
+
+def _collected(run: StepRun) -> Collected:
     frozen: FrozenSet = run.result("freeze")
-    settings = run.resources.settings
-    remove_packed(given.files)
+    return Collected(run.input.files, frozen.part_messages, frozen.parts)
+
+
+def pack_volumes(run: StepRun) -> Nothing:
+    """Of one part of the plan."""
+    plan: VolumePlan = run.result("plan")
     with explain_full_disk():
-        volumes = pack(
-            given.files,
-            given.options,
-            frozen.parts,
-            lambda done: run.report(done, frozen.messages),
-            lambda size: check_disk(settings, size),
-        )
-    return PackedVolumes(volumes)
+        for number in plan.numbers(run.part):
+            numbers = plan.messages(number)
+            pack_volume(_collected(run), run.input.options, number, numbers, run.report, disk_check_of(run))
+    return Nothing()
 
 
 def undo_packing(run: StepRun) -> None:
-    remove_packed(run.input.files)
+    remove_packed(run.input.files, run.result("plan").numbers(run.part))
 
 
 def write_manifest(run: StepRun) -> WrittenManifest:
-    given: ExportInput = run.input
+    files: PackageFolder = run.input.files
+    plan: VolumePlan = run.result("plan")
     digest = hashlib.sha256()
-    with explain_full_disk(), whole_file(given.files.manifest) as out, given.files.entries.open("rb") as entries:
-        piece = orjson.dumps(_head(run, given)) + b"\n"
-        while piece:
+    with explain_full_disk(), whole_file(files.manifest) as out:
+        for piece in _manifest_pieces(orjson.dumps(_head(run, run.input)) + b"\n", files, plan.volumes):
             digest.update(piece)
             out.write(piece)
-            piece = entries.read(1 << 20)
     return WrittenManifest(digest.hexdigest())
+
+
+def _manifest_pieces(head: bytes, files: PackageFolder, volumes: int) -> Iterator[bytes]:
+    yield head
+    for number in range(1, volumes + 1):
+        with files.lines(number).open("rb") as lines:
+            while piece := lines.read(_PIECE_BYTES):
+                yield piece
 
 
 def _head(run: StepRun, given: ExportInput) -> dict[str, Any]:
@@ -104,7 +120,7 @@ def _head(run: StepRun, given: ExportInput) -> dict[str, Any]:
         "selection": selection,
         "format": given.options.format,
         "layout": given.options.layout,
-        "volumes": run.result("pack").volumes,
+        "volumes": run.result("plan").volumes,
         "messages": frozen.messages,
         "bytes": frozen.bytes,
         "not_searchable": frozen.not_searchable,
@@ -138,9 +154,9 @@ def sign_manifest(run: StepRun) -> Nothing:
 
 def seal_volumes(run: StepRun) -> Nothing:
     files: PackageFolder = run.input.files
-    volumes = run.result("pack").volumes
+    volumes = run.result("plan").volumes
     with explain_full_disk():
-        check_disk(run.resources.settings, files.packed(volumes).stat().st_size)
+        disk_check_of(run)(files.packed(volumes).stat().st_size)
         seal_last(files, volumes)
     return Nothing()
 
@@ -161,6 +177,19 @@ def read_back(run: StepRun) -> VerifiedExport:
     return VerifiedExport(check.messages, check.missing, check.key_id)
 
 
+def deliver(run: StepRun) -> Nothing:
+    """To the file that a command asked for."""
+    given: ExportInput = run.input
+    if given.output is not None:
+        target = Path(given.output)
+        with explain_full_disk():
+            deliver_output(given.files, given.options.format, target)
+        check = verify_export([target])
+        if check.problems:
+            raise BrokenExport(f"{target} could not be read back: {check.problems[0]}")
+    return Nothing()
+
+
 def publish(run: StepRun) -> Nothing:
     """From here on its owner can download it."""
     given: ExportInput = run.input
@@ -168,8 +197,13 @@ def publish(run: StepRun) -> Nothing:
     verified: VerifiedExport = run.result("verify")
     with run.resources.engine.connect() as connection:
         owner_of(connection, given)  # may they still export at all?
-    shutil.rmtree(given.files.parts, ignore_errors=True)
-    files = [{"name": path.name, "bytes": path.stat().st_size} for path in given.files.volumes()]
+    if given.output is not None:
+        shutil.rmtree(given.files.path, ignore_errors=True)
+        paths = [Path(given.output)]
+    else:
+        shutil.rmtree(given.files.parts, ignore_errors=True)
+        paths = given.files.volumes()
+    files = [{"name": path.name, "bytes": path.stat().st_size} for path in paths]
     values = {"messages": verified.messages, "bytes": frozen.bytes, "failed": verified.missing, "days": KEPT_DAYS}
 
     def make_available(connection: Connection) -> None:
@@ -184,18 +218,24 @@ def collected_parts(run: StepRun) -> int:
     return int(run.result("freeze").parts)
 
 
+def packed_parts(run: StepRun) -> int:
+    return int(run.result("plan").parts)
+
+
 EXPORT = Workflow(
     "export",
-    1,
+    2,
     ExportInput,
     (
         (Step("freeze", freeze, FrozenSet, rollback=remove_everything),),
         (Step("collect", collect, CollectedPart, rollback=remove_part, parts=collected_parts),),
-        (Step("pack", pack_volumes, PackedVolumes, rollback=undo_packing, timeout_seconds=12 * 3600),),
+        (Step("plan", plan_packing, VolumePlan),),
+        (Step("pack", pack_volumes, rollback=undo_packing, parts=packed_parts, timeout_seconds=_LONG_SECONDS),),
         (Step("manifest", write_manifest, WrittenManifest),),
         (Step("sign", sign_manifest),),
         (Step("seal", seal_volumes, rollback=unseal_volumes),),
-        (Step("verify", read_back, VerifiedExport, timeout_seconds=12 * 3600),),
+        (Step("verify", read_back, VerifiedExport, timeout_seconds=_LONG_SECONDS),),
+        (Step("deliver", deliver, timeout_seconds=_LONG_SECONDS),),
         (Step("publish", publish),),
     ),
     open_runs_per_owner=5,

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import typer
 
-from archiver.cli.mail.exports import parse_size, write_package
+from archiver.cli.mail.exports import ExportRequest, parse_size, write_export
 from archiver.cli.terminal.archive import OpenArchive, archive_for
 from archiver.cli.terminal.output import Json, console, print_json
 from archiver.cli.terminal.zone import local_zone
@@ -18,8 +18,7 @@ from archiver.errors import UsageError
 from archiver.quantity import quantity
 
 if TYPE_CHECKING:  # takes long to load
-    from archiver.exports.selection import Selection
-    from archiver.reading.export import Exported
+    from archiver.exports.selection import PackageOptions
     from archiver.retention.delete import Deleted
 
 
@@ -31,7 +30,7 @@ def show(
     """Show a message and where it is stored, or with --raw its original bytes."""
     from archiver.access import audit
     from archiver.access.principal import LOCAL_OPERATOR
-    from archiver.reading.export import message_summary, raw_message
+    from archiver.reading.lookup import message_summary, raw_message
 
     with archive_for("show") as at:
         audit.record_look(at.engine, LOCAL_OPERATOR, "message.downloaded" if raw else "message.read", "message", message)
@@ -54,6 +53,10 @@ def show(
         console.print(f"{'variant':12} {variant}", markup=False)
 
 
+_OUTPUT_FORMATS = ("zip", "mbox", "maildir", "csv")
+_OUTPUT_SUFFIXES = {".mbox": "mbox", ".csv": "csv"}
+
+
 def export(
     query: Annotated[
         str | None, typer.Argument(metavar="[QUERY]", help="Export what this query finds; words must match exactly.")
@@ -61,75 +64,46 @@ def export(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="The file to write, or the folder of a Maildir.")
     ] = None,
-    package: Annotated[
-        Path | None, typer.Option(help="Write a package with a signed manifest to this folder, instead of a plain file.")
-    ] = None,
+    package: Annotated[Path | None, typer.Option(help="Write zip files of limited size to this folder.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Export all messages.")] = False,
     mailbox: Annotated[str | None, typer.Option(help="Export one mailbox, by address or id.")] = None,
-    folder: Annotated[str | None, typer.Option(help="With --package: one folder of the mailbox.")] = None,
-    kind: Annotated[str, typer.Option("--format", help="zip, mbox or maildir; of a package: eml, mbox, maildir or csv.")] = "",
-    layout: Annotated[str, typer.Option(help="Of a package with .eml files: folders or dates.")] = "folders",
+    folder: Annotated[str | None, typer.Option(help="With --mailbox: one of its folders.")] = None,
+    kind: Annotated[str, typer.Option("--format", help="zip (.eml files), mbox, maildir or csv.")] = "",
+    layout: Annotated[str, typer.Option(help="Of .eml files: folders (default of a package) or dates (default of -o).")] = "",
     volume_size: Annotated[str, typer.Option(help="Of a package: the size of its zip files, such as 650M.")] = "2G",
     json: Json = False,
 ) -> None:
-    """Write the original messages to a zip file, an mbox file or a Maildir, with a manifest of their SHA-256 hashes.
+    """Write the original messages to a zip file, an mbox file or a Maildir, with a signed manifest.
 
-    With --package: zip files with a signed manifest, which `archiver verify-export` checks. `archiver import` reads each of
-    them back byte for byte. Exits with 3 if some messages could not be read; the manifest
-    names them.
+    `archiver verify-export` checks it, and `archiver import` reads it back: every byte, with folders, flags and labels.
+    Exits with 3 if some messages could not be read; the manifest names them.
     """
-    from archiver.reading.export_formats import FORMATS
-
     if everything + (mailbox is not None) + bool(query and query.strip()) != 1:
         raise UsageError("name what to export: a QUERY, --all, or --mailbox ADDRESS")
-    if package is not None:
-        from archiver.exports.selection import PackageOptions
-
-        options = PackageOptions("eml" if kind in ("", "zip") else kind, layout, parse_size(volume_size))
-        write_package(package, lambda at: _selection(at, query, mailbox, folder, everything=everything), options, json=json)
-    if output is None or folder is not None:
-        raise UsageError("name where to write: -o FILE, or --package FOLDER (--folder needs --package)")
-    kind = kind or ("mbox" if output.suffix == ".mbox" else "zip")
-    if kind not in FORMATS:
-        raise UsageError(f"--format={kind}: expected one of {', '.join(FORMATS)}")
-    done = _export_file(output, kind, query, mailbox)
-    if json:
-        print_json(asdict(done))
-    else:
-        console.print(f"Exported {quantity(done.messages, 'message')}, {done.bytes / 1e6:,.1f} MB, to {output}.")
-        for failed in done.failed:
-            console.print(f"not exported: {failed['id']}: {failed['error']}", style="red", markup=False)
-    raise typer.Exit(3 if done.failed else 0)
+    if folder is not None and mailbox is None:
+        raise UsageError("--folder needs --mailbox ADDRESS")
+    target = output or package
+    if target is None or (output and package):
+        raise UsageError("name where to write: -o FILE, or --package FOLDER")
+    options = _package_options(kind, layout, parse_size(volume_size)) if package else _file_options(target, kind, layout)
+    write_export(ExportRequest(query, mailbox, folder, options, target, is_package=package is not None), json=json)
 
 
-def _selection(at: OpenArchive, query: str | None, mailbox: str | None, folder: str | None, *, everything: bool) -> Selection:
-    from archiver.exports.selection import Selection
-    from archiver.reading.export import find_mailbox
+def _package_options(kind: str, layout: str, volume_bytes: int) -> PackageOptions:
+    from archiver.exports.selection import PackageOptions
 
-    box = find_mailbox(at.engine, mailbox) if mailbox else None
-    zone = getattr(local_zone(), "key", "UTC")
-    return Selection(query, box, folder, everything=everything, zone=zone)
+    return PackageOptions("eml" if kind in ("", "zip") else kind, layout or "folders", volume_bytes)
 
 
-def _export_file(output: Path, kind: str, query: str | None, mailbox: str | None) -> Exported:
-    from archiver.access.principal import LOCAL_OPERATOR
-    from archiver.reading.export import export_as, find_mailbox
-    from archiver.search.service import open_search
-    from archiver.store import capacity
+def _file_options(target: Path, kind: str, layout: str) -> PackageOptions:
+    """One file, as large as it has to be."""
+    from archiver.exports.selection import FLAT, UNLIMITED_BYTES, PackageOptions
 
-    with archive_for("export") as at:
-        return export_as(
-            LOCAL_OPERATOR,
-            at.engine,
-            at.archive,
-            open_search(at.settings, at.engine),
-            output,
-            kind,
-            query=query,
-            mailbox_id=find_mailbox(at.engine, mailbox) if mailbox else None,
-            zone=local_zone(),
-            spend=capacity.disk_check(at.settings, output),
-        )
+    kind = kind or _OUTPUT_SUFFIXES.get(target.suffix, "zip")
+    if kind not in _OUTPUT_FORMATS:
+        raise UsageError(f"--format={kind}: expected one of {', '.join(_OUTPUT_FORMATS)}")
+    is_zip = kind == "zip"
+    return PackageOptions("eml" if is_zip else kind, (layout if is_zip else "") or FLAT, UNLIMITED_BYTES)
 
 
 def delete(
@@ -146,7 +120,7 @@ def delete(
 
     Mail that is on hold or kept by a policy stays; exits with 3 if there was some.
     """
-    from archiver.reading.export import find_mailbox
+    from archiver.reading.lookup import find_mailbox
     from archiver.retention.delete import Deleted, delete_mailbox_mail
     from archiver.search.service import open_search
 

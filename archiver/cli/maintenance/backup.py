@@ -156,7 +156,7 @@ def _restore_mail(
     query: str | None, to: str, *, everything: bool, mailbox: str | None, password_file: Path | None, json: bool
 ) -> None:
     from archiver.maintenance.backups.restore_mail import all_ids, parse_target, restore_mail
-    from archiver.reading.export import find_mailbox
+    from archiver.reading.lookup import find_mailbox
     from archiver.search.service import open_search
 
     if sum((query is not None, everything, mailbox is not None)) != 1:

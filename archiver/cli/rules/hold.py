@@ -16,7 +16,7 @@ from archiver.cli.terminal.output import Json, console, print_json
 from archiver.cli.terminal.zone import local_zone_name
 from archiver.maintenance.snapshot import save_config
 from archiver.quantity import quantity
-from archiver.reading.export import find_mailbox
+from archiver.reading.lookup import find_mailbox
 from archiver.retention import holds
 from archiver.retention.approval import needs_second_person
 from archiver.retention.holds import Hold, NewHold

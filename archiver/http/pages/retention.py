@@ -12,7 +12,7 @@ from archiver.access.principal import Right
 from archiver.errors import ArchiverError, UsageError
 from archiver.http.api.holds import refresh
 from archiver.http.pages.base import Form, Posted, View, Viewed, parse_id, redirect
-from archiver.reading.export import find_mailbox
+from archiver.reading.lookup import find_mailbox
 from archiver.reading.messages import mailbox_addresses
 from archiver.retention import holds
 from archiver.retention.approval import needs_second_person

@@ -39,6 +39,7 @@ class Commands:
             "MEILI_HOST": "http://127.0.0.1:1",
             "MEILI_MASTER_KEY": "unused",
             "STORAGE_ENCRYPTION_KEY": KEY,
+            "ENCRYPTION_KEY": KEY,
         }
 
     def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[bytes]:
@@ -76,7 +77,7 @@ def test_the_life_of_an_archive(data: Path, database_url: str, postgres: Embedde
 
     assert archiver.json("export", "--mailbox", "ALICE@example.org", "-o", str(tmp_path / "out.zip"))["messages"] == 30
     with zipfile.ZipFile(tmp_path / "out.zip") as exported:
-        assert len(exported.namelist()) == 31
+        assert len(exported.namelist()) == 30 + 3  # manifest, signature, key
 
     assert archiver.json("backup", str(tmp_path / "backup"))["packs"] == 1
     assert archiver.json("delete", message_id, "--reason", "asked for", "--yes")["messages"] == 1

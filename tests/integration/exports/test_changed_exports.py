@@ -18,6 +18,7 @@ from archiver.evidence import signing
 from archiver.exports.selection import PackageOptions
 from archiver.exports.verifying import ExportCheck, verify_export
 from tests.integration.exports.conftest import ExportWorld, manifest_of
+from tests.support.export_runs import export_file
 
 RECIPE = Path(__file__).parents[3] / "docs" / "exports.md"
 
@@ -121,3 +122,43 @@ def test_the_recipe_in_the_documentation_finds_the_same(world: ExportWorld, tmp_
         target = next(line["file"] for line in manifest_of([volume]) if line.get("bytes", 0) > 100 and "file" in line)
         changed = rewritten(volume, lambda n, d, _, t=target: (n, d.replace(b"a", b"b", 1) if n == t else d))  # type: ignore[misc]
         assert run(changed)[0] != 0
+
+
+@pytest.mark.parametrize("kind", ["zip", "mbox", "maildir", "csv"])
+def test_a_single_file_is_signed_too(world: ExportWorld, tmp_path: Path, kind: str) -> None:
+    """As `archiver export -o` writes it; the manifest of all but a zip file is beside it."""
+    target = tmp_path / "out"
+    done = export_file(world.engine, world.work.ingest.archive, target, kind)
+    check = verify_export([target])
+    assert (check.problems, check.messages) == ([], done.messages)
+    assert sorted(path.name for path in tmp_path.glob(".out*")) == [], "the scratch folder is gone"
+    if kind == "zip":
+        return
+    moved = target.rename(tmp_path / "elsewhere")
+    for name in ("manifest.jsonl", "manifest.sig", "archive-key.pem"):
+        target.with_name(f"out.{name}").rename(tmp_path / f"elsewhere.{name}")
+    assert verify_export([moved]).problems == []
+    victim = next(path for path in (moved / "cur").iterdir() if path.stat().st_size > 100) if kind == "maildir" else moved
+    victim.write_bytes(victim.read_bytes().replace(b"a", b"b", 1))
+    assert any("was changed" in problem for problem in verify_export([moved]).problems)
+    if kind == "maildir":
+        (moved / "new" / "added").write_bytes(b"Subject: more\n\n")
+        assert any("is not in the manifest" in problem for problem in verify_export([moved]).problems)
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        b"",
+        b"[]\n",
+        b'{"kind":"export","volumes":1,"messages":1}\n{"kind":"message","volume":9,"file":"x","sha256":"00"}\n',
+        b'{"kind":"export","volumes":1,"messages":1}\n{"kind":"message","volume":1,"file":7,"date":[],"sha256":"00"}\nnull\n',
+        b'{"kind":"export","volumes":1,"messages":1}\n'
+        b'{"kind":"message","volume":1,"file":"m","offset":-5,"length":"x","sha256":0,"id":0}\n{"kind":"file","volume":1,"file":"m"}\n',
+    ],
+)
+def test_a_manifest_may_say_anything(tmp_path: Path, manifest: bytes) -> None:
+    with zipfile.ZipFile(tmp_path / "x.zip", "w") as hostile:
+        hostile.writestr("manifest.jsonl", manifest)
+        hostile.writestr("m", b"From x\n\n")
+    assert verify_export([tmp_path / "x.zip"]).problems

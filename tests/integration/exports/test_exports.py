@@ -18,8 +18,10 @@ from archiver.db.states import StepState
 from archiver.exports import collecting
 from archiver.exports import service as exports
 from archiver.exports.layout import safe_name
+from archiver.exports.package_files import PackageFolder
 from archiver.exports.selection import PackageOptions, Selection
 from archiver.exports.verifying import verify_export
+from archiver.exports.volume_reading import find_volumes
 from archiver.workflows import service as workflows
 from archiver.workflows.step_run import StepRun
 from connectors.base import RawMessage
@@ -194,3 +196,26 @@ def test_another_person_s_export_is_not_there(world: ExportWorld) -> None:
     shutil.rmtree(world.settings.archiver_data / "exports")
     with pytest.raises(Exception, match="expired"):
         exports.downloadable(world.engine, world.settings, world.who, export_id)
+
+
+def test_folders_whose_names_are_equal_in_the_package(world: ExportWorld) -> None:
+    """`a:b` and `a_b` are both `a_b.mbox`, with others between them in the order of the export."""
+    mails = [
+        RawMessage(f"s{n}", b"Subject: %d\n\nx\n" % n, folder=folder) for n, folder in enumerate(("a:b", "aZ", "a_b", "A_B"))
+    ]
+    world.store(tuple(mails))
+    export_id = world.export(options=PackageOptions("mbox"))
+    world.finish()
+    assert world.state(export_id) == "done"
+    with zipfile.ZipFile(world.volumes(export_id)[0]) as zipped:
+        names = zipped.namelist()
+    assert len({name.lower() for name in names}) == len(names)
+    assert f"{ANN}/a_b~2.mbox" in names
+
+
+def test_volumes_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    for number in (1, 2, 999, 1000, 1001):
+        PackageFolder(tmp_path).volume(number).touch()
+    named = [path.name for path in PackageFolder(tmp_path).volumes()]
+    assert named == ["export-001.zip", "export-002.zip", "export-999.zip", "export-1000.zip", "export-1001.zip"]
+    assert [path.name for path in find_volumes([tmp_path])] == named

@@ -80,6 +80,7 @@ class Archiver:
             "MEILI_HOST": search,
             "MEILI_MASTER_KEY": key,
             "STORAGE_ENCRYPTION_KEY": "test:" + base64.b64encode(b"k" * 32).decode(),
+            "ENCRYPTION_KEY": "test:" + base64.b64encode(b"k" * 32).decode(),
             "TZ": "Europe/Berlin",
         }
 

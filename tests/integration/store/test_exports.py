@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from archiver.db.ids import message_uuid
-from archiver.reading.export import export
 from connectors import exported
 from connectors.base import Batch, RawMessage
 from tests.integration.store.conftest import World
 from tests.support import mailfiles
 from tests.support.awkward_mail import AWKWARD
+from tests.support.export_runs import export_file
 from tests.unit.connectors.files.reader import imported
 
 FORMATS = ("zip", "mbox", "maildir")
@@ -30,7 +30,7 @@ def store(world: World, mails: list[bytes]) -> set[str]:
 
 def round_trip(world: World, folder: Path, kind: str) -> set[str]:
     target = folder / {"zip": "out.zip", "mbox": "out.mbox", "maildir": "out"}[kind]
-    done = export(world.engine, world.archive, target, kind)
+    done = export_file(world.engine, world.archive, target, kind)
     assert done.failed == []
     got = imported(target, folder / "scratch")
     assert got.reasons == {}
@@ -52,7 +52,7 @@ def test_what_was_exported_comes_back(world: World, tmp_path: Path, kind: str) -
 def test_other_programs_split_an_exported_mbox_at_the_same_places(world: World, tmp_path: Path) -> None:
     mails = [mailfiles.message(number, b"From here\n>From there\n") for number in range(5)]
     store(world, mails)
-    export(world.engine, world.archive, tmp_path / "out.mbox", "mbox")
+    export_file(world.engine, world.archive, tmp_path / "out.mbox", "mbox")
     other = mailbox.mbox(tmp_path / "out.mbox", create=False)
     subjects = {one["subject"] for one in other}
     other.close()
@@ -61,7 +61,7 @@ def test_other_programs_split_an_exported_mbox_at_the_same_places(world: World, 
 
 def test_two_exports_in_one_file_and_foreign_mail_behind_them(world: World, tmp_path: Path) -> None:
     held = store(world, list(AWKWARD))
-    export(world.engine, world.archive, tmp_path / "out.mbox", "mbox")
+    export_file(world.engine, world.archive, tmp_path / "out.mbox", "mbox")
     ours = (tmp_path / "out.mbox").read_bytes()
     foreign = [mailfiles.message(number, b"From Monday on\n") for number in range(3)]
     path = mailfiles.put(tmp_path / "in" / "all.mbox", ours + ours + mailfiles.mbox(foreign, "mboxo"))
@@ -72,7 +72,7 @@ def test_two_exports_in_one_file_and_foreign_mail_behind_them(world: World, tmp_
 
 def test_an_exported_mbox_that_is_cut_off_is_named(world: World, tmp_path: Path) -> None:
     store(world, [mailfiles.message(1, b"text\n" * 50)])
-    export(world.engine, world.archive, tmp_path / "out.mbox", "mbox")
+    export_file(world.engine, world.archive, tmp_path / "out.mbox", "mbox")
     data = (tmp_path / "out.mbox").read_bytes()
     got = imported(mailfiles.put(tmp_path / "in" / "cut.mbox", data[:-100]), tmp_path / "scratch")
     assert "truncated" in got.reasons["cut.mbox"]
@@ -95,7 +95,7 @@ def test_a_message_that_the_disk_refuses_is_named(world: World, tmp_path: Path, 
     path.unlink()
     path.mkdir()
     target = tmp_path / f"out.{kind}"
-    done = export(world.engine, world.archive, target, kind)
+    done = export_file(world.engine, world.archive, target, kind)
     named = message_uuid(hashlib.sha256(lost).digest())
     assert str(named) in [one["id"] for one in done.failed]
     assert done.messages == len(mails) - len(done.failed) > 0

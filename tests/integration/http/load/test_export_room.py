@@ -12,10 +12,9 @@ from archiver.access.principal import Principal
 from archiver.config import Settings, load_settings
 from archiver.exports import service as exports
 from archiver.exports.selection import PackageOptions, Selection
-from archiver.reading.export import export
-from archiver.store.capacity import NoRoom, disk_check
+from archiver.store.capacity import NoRoom
 from tests.integration.sync.import_world import ImportWorld
-from tests.support.export_runs import run_exports
+from tests.support.export_runs import export_file, run_exports
 
 
 @pytest.fixture
@@ -79,12 +78,13 @@ def test_an_export_stops_before_the_disk_is_full(world: ImportWorld, who: Princi
 def test_the_command_guards_the_disk_of_the_archive_and_no_other(world: ImportWorld) -> None:
     full, archive = settings(world, DISK_MIN_FREE_BYTES="900T"), world.work.ingest.archive
     here, elsewhere = world.place / "all.zip", Path("/dev/shm") / f"{world.admin.user_id}.zip"
-    with pytest.raises(NoRoom):
-        export(world.engine, archive, here, "zip", spend=disk_check(full, here))
+    with pytest.raises(AssertionError, match="the disk is nearly full"):
+        export_file(world.engine, archive, here, "zip", settings=full)
     assert not here.exists()
+    assert [path.name for path in here.parent.iterdir() if "all.zip" in path.name] == []
     if elsewhere.parent.stat().st_dev == here.parent.stat().st_dev:
         pytest.skip("there is no other disk here")
     try:
-        assert export(world.engine, archive, elsewhere, "zip", spend=disk_check(full, elsewhere)).messages == 3
+        assert export_file(world.engine, archive, elsewhere, "zip", settings=full).messages == 3
     finally:
         elsewhere.unlink(missing_ok=True)
