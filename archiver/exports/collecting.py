@@ -194,7 +194,7 @@ def _collect_message(row: FrozenMessage, archive: Archive, mail: IO[bytes]) -> d
     try:
         for piece in read_pieces(archive, row.sha256):
             mail.write(piece)
-    except UnreadableMessage as error:
+    except NotExported as error:
         mail.seek(start)
         mail.truncate()
         log.warning("message_not_exported", message=entry["id"], error=str(error))
@@ -203,7 +203,7 @@ def _collect_message(row: FrozenMessage, archive: Archive, mail: IO[bytes]) -> d
     return {**entry, **known, "copies": row.copies}
 
 
-class UnreadableMessage(Exception):
+class NotExported(Exception):
     """This message can't be read; the others can."""
 
 
@@ -212,8 +212,8 @@ def read_pieces(archive: Archive, sha256: str) -> Iterator[bytes]:
     try:
         yield from archive.stream(bytes.fromhex(sha256))
     except StoreError as error:
-        raise UnreadableMessage(str(error)) from error
+        raise NotExported(str(error)) from error
     except Exception as error:
         log.exception("message_not_exported")
         said = error.strerror if isinstance(error, OSError) else None
-        raise UnreadableMessage(said or type(error).__name__) from error
+        raise NotExported(said or type(error).__name__) from error
