@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import datetime, tzinfo
+import math
+from datetime import date, datetime, timedelta, tzinfo
 from html import escape
-from typing import Protocol
+from typing import Literal, Protocol
 
+from babel.dates import format_skeleton, format_timedelta
 from markupsafe import Markup
 
 from archiver.http.catalogue import Texts
 
 _WORD_BEFORE = 12
-_UNITS = ("kB", "MB", "GB", "TB", "PB")
+_LENGTHS: tuple[tuple[Literal["day", "hour", "minute"], int], ...] = (("day", 86400), ("hour", 3600), ("minute", 60))
 
 
 class HighlightedText(Protocol):
@@ -24,12 +26,12 @@ class HighlightedText(Protocol):
 def size(t: Texts, count: float) -> str:
     if count < 1000:
         return t("size.byte", n=round(count))
+    units = t("size.units").split()
     unit = -1
-    while count >= 1000 and unit < len(_UNITS) - 1:
+    while count >= 1000 and unit < len(units) - 1:
         count /= 1000
         unit += 1
-    shown = f"{count:.0f}" if count >= 100 else f"{count:.1f}"
-    return f"{shown.replace('.', ',') if t.language == 'de' else shown} {_UNITS[unit]}"
+    return f"{t.number(count, 0 if count >= 100 else 1)} {units[unit]}"
 
 
 def short_date(t: Texts, at: datetime, zone: tzinfo, now: datetime) -> str:
@@ -37,34 +39,33 @@ def short_date(t: Texts, at: datetime, zone: tzinfo, now: datetime) -> str:
     at, now = at.astimezone(zone), now.astimezone(zone)
     if at.date() == now.date():
         return f"{at:%H:%M}"
-    months = t("months").split()
-    day = f"{at.day}. {months[at.month - 1]}" if t.language == "de" else f"{at.day} {months[at.month - 1]}"
-    return day if at.year == now.year else f"{day} {at.year}"
+    return format_skeleton("MMMd" if at.year == now.year else "yMMMd", at, locale=t.locale)
 
 
 def long_date(t: Texts, at: datetime, zone: tzinfo) -> str:
     at = at.astimezone(zone)
-    days, months = t("days").split(), t("months").split()
-    dot = "." if t.language == "de" else ""
-    return f"{days[at.weekday()]}, {at.day}{dot} {months[at.month - 1]} {at.year}, {at:%H:%M}"
+    return f"{format_skeleton('yMMMEd', at, locale=t.locale)}, {at:%H:%M}"
+
+
+def month(t: Texts, first: date) -> str:
+    return format_skeleton("yMMM", first, locale=t.locale)
 
 
 def ago(t: Texts, at: datetime, now: datetime) -> str:
-    seconds = (now - at).total_seconds()
-    past = seconds >= 0
-    seconds = abs(seconds)
-    for unit, length in (("day", 86400), ("hour", 3600), ("minute", 60)):
-        if seconds >= length:
-            return t(f"time.{'ago' if past else 'in'}_{unit}", n=int(seconds // length))
-    return t("time.now" if past else "time.soon")
+    seconds = (at - now).total_seconds()
+    for unit, length in _LENGTHS:
+        if abs(seconds) >= length:
+            whole = timedelta(seconds=int(seconds / length) * length)
+            return format_timedelta(whole, granularity=unit, threshold=math.inf, add_direction=True, locale=t.locale)
+    return t("time.now" if seconds <= 0 else "time.soon")
 
 
 def duration(t: Texts, seconds: float) -> str:
     if seconds < 60:
-        return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
+        return f"{t.number(seconds, 0 if seconds >= 10 else 1)} s"
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s"
+    return f"{t.number(hours)} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s"
 
 
 def highlight(passage: HighlightedText, start: int = 0) -> Markup:

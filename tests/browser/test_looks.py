@@ -126,6 +126,20 @@ def test_nothing_is_lost_at_any_zoom(page: Page, site: Site, width: int) -> None
         assert page.get_by_role("combobox", name="Search the archive").is_visible()
 
 
+@pytest.mark.parametrize("name", ["found", "thread", "message", "sources", "dashboard", "settings", "alerts"])
+def test_the_layout_mirrors_for_languages_from_right_to_left(page: Page, site: Site, name: str) -> None:
+    """No catalogue has such a language yet; a page is turned as its `dir` would turn it."""
+    page.goto(address(site, PATHS[name]))
+    page.evaluate("document.documentElement.dir = 'rtl'")
+    for width, height in _SIZES[:2]:
+        page.set_viewport_size({"width": width, "height": height})
+        page.screenshot(path=ARTEFACTS / f"{name}-{width}-mirrored.png")
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), width
+        left = _STICKS_OUT.replace("box.right > innerWidth + 1", "(box.right > innerWidth + 1 || box.left < -1)")
+        assert page.evaluate(left) == [], width
+    assert page.locator("nav.rail").evaluate("one => one.getBoundingClientRect().right >= innerWidth - 1")
+
+
 def test_without_motion_nothing_moves(page: Page) -> None:
     page.emulate_media(reduced_motion="reduce")
     for path in ("/", "/sources", "/styleguide"):

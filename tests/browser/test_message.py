@@ -124,3 +124,15 @@ def test_somebody_else_s_message_is_not_there(page: Page) -> None:
     expect(page.get_by_role("heading")).to_have_text("Page not found")
     page.goto("/messages/nonsense")
     expect(page.get_by_role("heading")).to_have_text("Page not found")
+
+
+def test_mail_is_read_in_its_own_direction_whatever_the_language_of_the_page(page: Page, site: Site) -> None:
+    subject = "Hebrew: חשבונית מספר 12 מחברת הפנסים"
+    page.goto(f"/messages/{site.ids['رسالة من اليمين إلى اليسار']}")
+    assert page.locator("h1").evaluate("one => getComputedStyle(one).direction") == "rtl"
+    page.goto(f"/messages/{site.ids[subject]}")
+    assert page.locator("h1").evaluate("one => getComputedStyle(one).direction") == "ltr", "it begins with a Latin word"
+    assert page.locator(".mail-text").evaluate("one => getComputedStyle(one).unicodeBidi") == "plaintext"
+    for direction in ("ltr", "rtl"):
+        page.evaluate("direction => { document.documentElement.dir = direction; }", direction)
+        assert page.locator(".people .from bdi").first.evaluate("one => getComputedStyle(one).unicodeBidi") == "isolate"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import date
 
 from archiver.http.catalogue import Texts
+from archiver.http.formats import month
 from archiver.search.facets import FacetValue
 
 _MAX_BARS = 60
@@ -64,4 +65,4 @@ def _first_day(number: int) -> date:
 
 
 def _label(t: Texts, number: int, step: int) -> str:
-    return str(number // 12) if step == 12 else f"{t('months').split()[number % 12]} {number // 12}"
+    return str(number // 12) if step == 12 else month(t, _first_day(number))

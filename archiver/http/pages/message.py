@@ -140,7 +140,7 @@ def body_frame(view: Viewed, message_id: UUID, remote: bool = False) -> Response
         html = view.context.remote_images.embed(html, sha256, view.principal.user_id)
     theme = _THEMES[view.user.settings.get("theme") or "auto"] if is_plain(html) else ""
     page = (
-        '<!doctype html><meta charset="utf-8"><meta name="referrer" content="no-referrer">'
+        '<!doctype html><html dir="auto"><meta charset="utf-8"><meta name="referrer" content="no-referrer">'
         f"<title>mail</title><style>{_STYLE}{theme}</style>{fold_quotes(html, escape(view.t('message.quoted')))}"
     )
     return HTMLResponse(page, headers={**_FRAME_HEADERS, "Content-Security-Policy": f"{_FRAME}; img-src data:"})

@@ -1,9 +1,12 @@
 """How values look."""
 
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
 import pytest
 
 from archiver.http.catalogue import Texts
-from archiver.http.formats import highlight, highlight_near_mark, size
+from archiver.http.formats import ago, duration, highlight, highlight_near_mark, long_date, month, short_date, size
 from archiver.search.snippets import MatchedText
 
 
@@ -30,10 +33,54 @@ def test_a_passage_with_an_early_mark_or_none_is_shown_whole() -> None:
         ("en", 999, "999 bytes"),
         ("en", 1000, "1.0 kB"),
         ("en", 123_456, "123 kB"),
-        ("en", 10**19, "10000 PB"),
+        ("en", 10**19, "10,000 PB"),
         ("de", 1, "1 Byte"),
         ("de", 1500, "1,5 kB"),
     ],
 )
 def test_a_size_has_the_unit_that_fits(language: str, count: int, expected: str) -> None:
     assert size(Texts(language), count) == expected
+
+
+NOW = datetime(2026, 6, 28, 12, 0, tzinfo=UTC)
+BERLIN = ZoneInfo("Europe/Berlin")
+
+
+@pytest.mark.parametrize(
+    ("language", "today", "this_year", "earlier", "whole", "by_month"),
+    [
+        ("en", "13:30", "3 Jan", "31 Dec 2024", "Tue, 31 Dec 2024, 15:05", "Dec 2024"),
+        ("de", "13:30", "3. Jan.", "31. Dez. 2024", "Di., 31. Dez. 2024, 15:05", "Dez. 2024"),
+    ],
+)
+def test_dates_as_each_language_writes_them(
+    language: str, today: str, this_year: str, earlier: str, whole: str, by_month: str
+) -> None:
+    t, old = Texts(language), datetime(2024, 12, 31, 14, 5, tzinfo=UTC)
+    assert short_date(t, NOW.replace(hour=11, minute=30), BERLIN, NOW) == today
+    assert short_date(t, datetime(2026, 1, 2, 23, 30, tzinfo=UTC), BERLIN, NOW) == this_year
+    assert short_date(t, old, BERLIN, NOW) == earlier
+    assert long_date(t, old, BERLIN) == whole
+    assert month(t, old.date()) == by_month
+
+
+@pytest.mark.parametrize(
+    ("language", "delta", "expected"),
+    [
+        ("en", timedelta(seconds=-59), "just now"),
+        ("en", timedelta(seconds=20), "in a moment"),
+        ("en", timedelta(minutes=-1, seconds=-59), "1 minute ago"),
+        ("en", timedelta(hours=23, minutes=59), "in 23 hours"),
+        ("en", timedelta(days=-400), "400 days ago"),
+        ("de", timedelta(days=-1), "vor 1 Tag"),
+        ("de", timedelta(days=3), "in 3 Tagen"),
+    ],
+)
+def test_times_before_and_after_now(language: str, delta: timedelta, expected: str) -> None:
+    assert ago(Texts(language), NOW + delta, NOW) == expected
+
+
+def test_durations_and_numbers() -> None:
+    assert duration(Texts("de"), 1.25) in ("1,2 s", "1,3 s")
+    assert duration(Texts("en"), 3725) == "1 h 02 min"
+    assert [Texts(one).number(1234567) for one in ("en", "de")] == ["1,234,567", "1.234.567"]
