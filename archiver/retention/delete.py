@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
 from uuid import UUID
 
 from sqlalchemy import Connection, Engine, text
@@ -42,41 +41,69 @@ _COPIES_OF_MAILBOX = text(_COPIES.format(what="c.mailbox_id = :mailbox_id"))
 
 # Messages, then copies, each in a fixed order, as batches lock them. The rows are locked first and examined in the next
 # statement, which sees what the previous holders of the locks have committed.
-_LOCK_MESSAGES = text("SELECT 1 FROM messages WHERE id = ANY(:ids) ORDER BY sha256 FOR UPDATE")
-_MESSAGES_OF = text("SELECT message_id FROM message_copies WHERE id = ANY(:ids) AND deleted_at IS NULL")
-_LOCK_COPIES = text("""
+LOCK_MESSAGES = """
+    SELECT count(*) FROM (
+        SELECT 1 FROM messages WHERE id = ANY(:ids::uuid[]) ORDER BY sha256 FOR UPDATE) AS locked"""
+_LOCK_MESSAGES_OF = """
+    SELECT count(*) FROM (
+        SELECT 1 FROM messages WHERE id IN (
+            SELECT message_id FROM message_copies WHERE id = ANY(:ids::uuid[]) AND deleted_at IS NULL)
+        ORDER BY sha256 FOR UPDATE) AS locked"""
+_LOCK_COPIES = """
     SELECT c.id, c.message_id, c.mailbox_id, c.provider_key, m.sha256
     FROM message_copies c JOIN messages m ON m.id = c.message_id
-    WHERE c.id = ANY(:ids) AND c.deleted_at IS NULL ORDER BY c.id FOR UPDATE OF c""")
-_MARK = text("""
+    WHERE c.id = ANY(:ids::uuid[]) AND c.deleted_at IS NULL ORDER BY c.id FOR UPDATE OF c"""
+_MARK = """
     UPDATE message_copies c SET deleted_at = :at, deleted_reason = :reason, deleted_sha256 = m.sha256, message_id = NULL
-    FROM messages m WHERE m.id = c.message_id AND c.id = ANY(:ids)""")
-_DEAD_MESSAGES = text("""
-    SELECT m.id, m.sha256 FROM messages m WHERE m.id = ANY(:ids)
-    AND NOT EXISTS (SELECT 1 FROM message_copies c WHERE c.message_id = m.id AND c.deleted_at IS NULL)""")
-_PARTS = text("SELECT DISTINCT part_sha256 FROM message_parts WHERE message_id = ANY(:ids)")
-_DROP_MESSAGES = text("DELETE FROM messages WHERE id = ANY(:ids)")
-_SHED_COPIES = text("UPDATE message_copies SET message_id = NULL WHERE message_id = ANY(:ids)")
-_DROP_PARTICIPANTS = text("DELETE FROM participants WHERE message_id = ANY(:ids)")
-_LOCK_OBJECTS = text("SELECT 1 FROM objects WHERE sha256 = ANY(:hashes) ORDER BY sha256, kind FOR UPDATE")
-_DROP_OBJECTS = text("""
-    DELETE FROM objects o WHERE o.sha256 = ANY(:hashes) AND (
+    FROM messages m WHERE m.id = c.message_id AND c.id = ANY(:ids::uuid[])"""
+_DEAD_MESSAGES = """
+    SELECT m.id, m.sha256 FROM messages m WHERE m.id = ANY(:ids::uuid[])
+    AND NOT EXISTS (SELECT 1 FROM message_copies c WHERE c.message_id = m.id AND c.deleted_at IS NULL)"""
+_PARTS = "SELECT DISTINCT part_sha256 FROM message_parts WHERE message_id = ANY(:ids::uuid[])"
+_DROP_MESSAGES = "DELETE FROM messages WHERE id = ANY(:ids::uuid[])"
+_SHED_COPIES = "UPDATE message_copies SET message_id = NULL WHERE message_id = ANY(:ids::uuid[])"
+_DROP_PARTICIPANTS = "DELETE FROM participants WHERE message_id = ANY(:ids::uuid[])"
+_HASHES = "ARRAY(SELECT decode(h, 'hex') FROM unnest(string_to_array(:hashes, ',')) AS h)"
+_LOCK_OBJECTS = f"""
+    SELECT count(*) FROM (
+        SELECT 1 FROM objects WHERE sha256 = ANY({_HASHES}) ORDER BY sha256, kind FOR UPDATE) AS locked"""  # noqa: S608
+_DROP_OBJECTS = f"""
+    DELETE FROM objects o WHERE o.sha256 = ANY({_HASHES}) AND (
         (o.kind = 'message' AND NOT EXISTS (SELECT 1 FROM messages m WHERE m.sha256 = o.sha256)
                             AND NOT EXISTS (SELECT 1 FROM dead_letters d WHERE d.raw_sha256 = o.sha256))
         OR (o.kind = 'part' AND NOT EXISTS (SELECT 1 FROM message_parts p WHERE p.part_sha256 = o.sha256)))
-    RETURNING o.sha256""")
-_ATTACHMENTS = text("SELECT DISTINCT attachment_sha256 FROM message_attachments WHERE message_id = ANY(:ids)")
-_LOCK_ATTACHMENTS = text("SELECT 1 FROM attachments WHERE sha256 = ANY(:hashes) ORDER BY sha256 FOR UPDATE")
-_DROP_ATTACHMENTS = text("""
-    DELETE FROM attachments a WHERE a.sha256 = ANY(:hashes)
-    AND NOT EXISTS (SELECT 1 FROM message_attachments m WHERE m.attachment_sha256 = a.sha256) RETURNING a.text_sha256""")
-_DROP_TEXTS = text("""
-    DELETE FROM objects o WHERE o.sha256 = ANY(:hashes) AND o.kind = 'text'
-    AND NOT EXISTS (SELECT 1 FROM attachments a WHERE a.text_sha256 = o.sha256) RETURNING o.sha256""")
-_RAISE = text("""
+    RETURNING o.sha256"""  # noqa: S608
+_ATTACHMENTS = "SELECT DISTINCT attachment_sha256 FROM message_attachments WHERE message_id = ANY(:ids::uuid[])"
+_LOCK_ATTACHMENTS = f"""
+    SELECT count(*) FROM (
+        SELECT 1 FROM attachments WHERE sha256 = ANY({_HASHES}) ORDER BY sha256 FOR UPDATE) AS locked"""  # noqa: S608
+_DROP_ATTACHMENTS = f"""
+    WITH gone AS (
+        DELETE FROM attachments a WHERE a.sha256 = ANY({_HASHES})
+        AND NOT EXISTS (SELECT 1 FROM message_attachments m WHERE m.attachment_sha256 = a.sha256) RETURNING a.text_sha256)
+    SELECT text_sha256 FROM gone WHERE text_sha256 IS NOT NULL"""  # noqa: S608
+_DROP_TEXTS = f"""
+    DELETE FROM objects o WHERE o.sha256 = ANY({_HASHES}) AND o.kind = 'text'
+    AND NOT EXISTS (SELECT 1 FROM attachments a WHERE a.text_sha256 = o.sha256) RETURNING o.sha256"""  # noqa: S608
+_RAISE = """
     UPDATE messages SET index_version = index_version + 1
-    FROM (SELECT id FROM messages WHERE id = ANY(:ids) ORDER BY id FOR NO KEY UPDATE) AS changed
-    WHERE messages.id = changed.id""")
+    FROM (SELECT id FROM messages WHERE id = ANY(:ids::uuid[]) ORDER BY id FOR NO KEY UPDATE) AS changed
+    WHERE messages.id = changed.id"""
+
+
+@dataclass(frozen=True, slots=True)
+class LockedCopy:
+    id: UUID
+    message_id: UUID
+    mailbox_id: UUID
+    provider_key: str
+    sha256: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class DeadMessage:
+    id: UUID
+    sha256: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +179,7 @@ class Deletion:
     principal: Principal
     tombstone_id: UUID | None = None
     is_retention: bool = False
-    """The caller has evaluated the policies itself."""
+    """The caller has locked the messages and evaluated the policies itself."""
     is_replay: bool = False
     """It was carried out before, when nothing kept the mail: neither holds nor policies are asked again."""
     copy_ids: list[UUID] = field(default_factory=list)
@@ -165,9 +192,10 @@ class Deletion:
     def delete(self, copy_ids: Sequence[UUID], *, all_or_none: bool = False) -> Deleted:
         """Those of the copies that are not deleted yet, not on hold, and kept by no policy. `all_or_none`: raises OnHold if one
         of them is."""
-        message_ids = sorted(set(self.connection.execute(_MESSAGES_OF, {"ids": list(copy_ids)}).scalars()))
-        self.connection.execute(_LOCK_MESSAGES, {"ids": message_ids})
-        rows = self.connection.execute(_LOCK_COPIES, {"ids": list(copy_ids)}).all()
+        wanted = sql.uuids(copy_ids)
+        if not self.is_retention:
+            sql.run(self.connection, _LOCK_MESSAGES_OF, ids=wanted)
+        rows = sql.query(self.connection, _LOCK_COPIES, LockedCopy, ids=wanted)
         if not rows:
             return Deleted()
         units = [MailUnit(row.message_id, row.mailbox_id) for row in rows]
@@ -187,13 +215,13 @@ class Deletion:
         held = holds.find_held(self.connection, self.engine, self.archive, units)
         return held if self.is_retention else {**find_kept(self.connection, self.engine, self.archive, units), **held}
 
-    def _bury(self, rows: Sequence[Any]) -> int:
+    def _bury(self, rows: Sequence[LockedCopy]) -> int:
         at = datetime.now(UTC)
-        places = tuple((row.mailbox_id, row.provider_key, bytes(row.sha256)) for row in rows)
+        places = tuple((row.mailbox_id, row.provider_key, row.sha256) for row in rows)
         deletion = Tombstones(at, self.reason, self.principal.name, places, self.tombstone_id)
         written = tombstones.intend(self.connection, self.archive, deletion)
-        self.connection.execute(_MARK, {"at": at, "reason": self.reason, "ids": [row.id for row in rows]})
-        gone = drop_unused(self.connection, sorted({row.message_id for row in rows}), self.objects)
+        sql.run(self.connection, _MARK, at=at, reason=self.reason, ids=sql.uuids(row.id for row in rows))
+        gone = drop_locked(self.connection, {row.message_id for row in rows}, self.objects)
         sql.run(self.connection, statements.ADD_PACK, id=written.batch.pack_id, name=written.batch.pack_name)
         statements.record_pack(self.connection, written)
         self.copy_ids.extend(row.id for row in rows)
@@ -203,33 +231,36 @@ class Deletion:
 def drop_unused(connection: Connection, message_ids: list[UUID], dropped: set[bytes] | None = None) -> int:
     """Removes those of the messages that have no copy left, and the objects that nothing refers to any more, whose hashes it
     adds to `dropped`."""
-    dropped = set() if dropped is None else dropped
-    connection.execute(_LOCK_MESSAGES, {"ids": message_ids})
-    dead = connection.execute(_DEAD_MESSAGES, {"ids": message_ids}).all()
-    dead_ids = [row.id for row in dead]
-    left = sorted(set(message_ids) - set(dead_ids))
-    if left:
-        connection.execute(_RAISE, {"ids": left})
+    sql.run(connection, LOCK_MESSAGES, ids=sql.uuids(message_ids))
+    return drop_locked(connection, set(message_ids), set() if dropped is None else dropped)
+
+
+def drop_locked(connection: Connection, message_ids: set[UUID], dropped: set[bytes]) -> int:
+    """The same, for messages that this transaction has locked."""
+    dead = sql.query(connection, _DEAD_MESSAGES, DeadMessage, ids=sql.uuids(message_ids))
+    dead_ids = {row.id for row in dead}
+    if left := message_ids - dead_ids:
+        sql.run(connection, _RAISE, ids=sql.uuids(left))
     if dead:
-        parts = connection.execute(_PARTS, {"ids": dead_ids}).scalars().all()
-        hashes = sorted({bytes(item) for item in (*(row.sha256 for row in dead), *parts)})
-        connection.execute(_LOCK_OBJECTS, {"hashes": hashes})
-        attachments = connection.execute(_ATTACHMENTS, {"ids": dead_ids}).scalars().all()
-        connection.execute(_DROP_PARTICIPANTS, {"ids": dead_ids})
-        connection.execute(_SHED_COPIES, {"ids": dead_ids})
-        connection.execute(_DROP_MESSAGES, {"ids": dead_ids})
-        _drop_attachments(connection, [bytes(item) for item in attachments], dropped)
-        dropped.update(bytes(item) for item in connection.execute(_DROP_OBJECTS, {"hashes": hashes}).scalars())
-    outbox.announce(connection, IndexEmailBatch(), more={"deleted": [str(message_id) for message_id in sorted(dead_ids)]})
+        ids = sql.uuids(dead_ids)
+        parts = sql.query(connection, _PARTS, bytes, ids=ids)
+        hashes = sql.hashes({*(row.sha256 for row in dead), *parts})
+        sql.run(connection, _LOCK_OBJECTS, hashes=hashes)
+        attachments = sql.query(connection, _ATTACHMENTS, bytes, ids=ids)
+        sql.run(connection, _DROP_PARTICIPANTS, ids=ids)
+        sql.run(connection, _SHED_COPIES, ids=ids)
+        sql.run(connection, _DROP_MESSAGES, ids=ids)
+        _drop_attachments(connection, attachments, dropped)
+        dropped.update(sql.query(connection, _DROP_OBJECTS, bytes, hashes=hashes))
+    outbox.announce(connection, IndexEmailBatch(), more={"deleted": sorted(map(str, dead_ids))})
     return len(dead)
 
 
-def _drop_attachments(connection: Connection, hashes: list[bytes], dropped: set[bytes]) -> None:
+def _drop_attachments(connection: Connection, hashes: Sequence[bytes], dropped: set[bytes]) -> None:
     """The extracted text of a file is deleted with the last message that has the file."""
     if not hashes:
         return
-    connection.execute(_LOCK_ATTACHMENTS, {"hashes": sorted(hashes)})
-    texts = connection.execute(_DROP_ATTACHMENTS, {"hashes": hashes}).scalars().all()
-    found = sorted(bytes(item) for item in texts if item is not None)
-    if found:
-        dropped.update(bytes(item) for item in connection.execute(_DROP_TEXTS, {"hashes": found}).scalars())
+    wanted = sql.hashes(hashes)
+    sql.run(connection, _LOCK_ATTACHMENTS, hashes=wanted)
+    if texts := sql.query(connection, _DROP_ATTACHMENTS, bytes, hashes=wanted):
+        dropped.update(sql.query(connection, _DROP_TEXTS, bytes, hashes=sql.hashes(texts)))

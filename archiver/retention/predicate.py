@@ -162,7 +162,8 @@ class PredicateCompiler:
         elif address.startswith("@"):
             condition = f"p.address LIKE {self._add('%' + like_pattern(address))}"
         else:
-            condition = f"p.address = {self._add(address.lower())}"
+            name = self._add(address.lower())  # as it is indexed, and as it is
+            condition = f"""left(p.address, 320) COLLATE "C" = left({name}, 320) AND p.address = {name}"""
         return _exact(_PERSON.format(roles=roles, condition=condition))
 
     def _held(self, leaf: Held) -> Bounds:

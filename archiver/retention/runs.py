@@ -20,11 +20,12 @@ from sqlalchemy import Connection, Engine, text
 
 from archiver.access import audit
 from archiver.access.principal import LOCAL_OPERATOR, Principal
+from archiver.db import sql
 from archiver.db.engine import held_lock
 from archiver.db.ids import uuid7
 from archiver.errors import ArchiverError, NotFound
 from archiver.retention import policies
-from archiver.retention.delete import Deletion, confirm
+from archiver.retention.delete import LOCK_MESSAGES, Deletion, confirm
 from archiver.retention.rules import RuleBook
 from archiver.store.archive import Archive
 from archiver.sync.ingest.archive_state import archive_id
@@ -50,14 +51,17 @@ _FINISH = text("""
 _PORTION = text("""
     SELECT (array_agg(id ORDER BY id DESC))[1] AS last, count(*) AS found FROM (
         SELECT id FROM message_copies WHERE id > :after ORDER BY id LIMIT :limit) AS portion""")
-_DUE = """
-    SELECT c.id, c.message_id FROM message_copies c JOIN messages m ON m.id = c.message_id
-    WHERE c.deleted_at IS NULL AND c.id > :after AND c.id <= :last AND {due} ORDER BY c.id LIMIT :limit"""
-_STILL_DUE = """
-    SELECT c.id, m.size_bytes FROM message_copies c JOIN messages m ON m.id = c.message_id
-    WHERE c.deleted_at IS NULL AND c.id = ANY(:ids) AND {due}"""
+# OFFSET 0: copy by copy. A batch is a small share of the tables, all of which would be read otherwise.
+_DUE_MESSAGE = "LATERAL (SELECT * FROM messages m WHERE m.id = c.message_id AND {due} OFFSET 0) AS found"
+_DUE = f"""
+    SELECT c.id, c.message_id FROM message_copies c, {_DUE_MESSAGE}
+    WHERE c.deleted_at IS NULL AND c.id > :after AND c.id <= :last ORDER BY c.id"""  # noqa: S608
+_STILL_DUE = f"""
+    SELECT c.id, found.size_bytes FROM message_copies c, {_DUE_MESSAGE}
+    WHERE c.deleted_at IS NULL AND c.id = ANY(CAST(:ids AS uuid[]))"""  # noqa: S608
+# A bitmap for the few rows of each copy costs more than it saves.
+_ROW_BY_ROW = text("SET LOCAL enable_bitmapscan = off")
 _FORGET = text("DELETE FROM retention_runs WHERE id = :id")
-_LOCK = text("SELECT 1 FROM messages WHERE id = ANY(:ids) ORDER BY sha256 FOR UPDATE")
 _DELETED = text("""
     SELECT x.copy ->> 0 AS mailbox, x.copy ->> 2 AS sha256 FROM tombstones t, jsonb_array_elements(t.copies) AS x(copy)
     WHERE t.id = ANY(:ids) ORDER BY (x.copy ->> 0) COLLATE "C", (x.copy ->> 2) COLLATE "C\"""")
@@ -87,6 +91,12 @@ class RetentionRun:
     receipt: str | None
     signature: bytes | None
     key: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class DueCopy:
+    id: UUID
+    message_id: UUID
 
 
 class _Changed(Exception):
@@ -143,14 +153,23 @@ class Executor:
                 return
             within = {"after": after, "last": portion.last}
             unclear = book.decide(self.engine, self.archive, "c.id > :after AND c.id <= :last", within)
-            while True:
-                found = self._delete_some(run_id, within, unclear)
-                unclear = 0
-                done += found
-                if found < self.batch or done >= limit or stopping():
-                    break
-                with self.engine.connect() as connection:
-                    within["after"] = load(connection, run_id).after_id or after
+            with self.engine.connect() as connection:
+                connection.execute(_ROW_BY_ROW)
+                statement = text(_DUE.format(due=book.due))
+                due = [DueCopy(*row) for row in connection.execute(statement, {**book.values, **within})]
+            done += self._delete_portion(run_id, due, portion.last, unclear, limit - done, stopping)
+
+    def _delete_portion(
+        self, run_id: UUID, due: list[DueCopy], last: UUID, unclear: int, limit: int, stopping: Callable[[], bool]
+    ) -> int:
+        """In batches, up to `limit` copies or a few more. Returns how many were due in the batches that it tried."""
+        for start in range(0, max(1, len(due)), self.batch):
+            some = due[start : start + self.batch]
+            end = start + len(some)
+            self._delete_some(run_id, some, last if end >= len(due) else some[-1].id, unclear if start == 0 else 0)
+            if end >= limit or stopping():
+                return end
+        return len(due)
 
     def _book(self, connection: Connection, run_id: UUID) -> RuleBook:
         versions = policies.in_force(connection)
@@ -158,14 +177,12 @@ class Executor:
             raise _Changed
         return RuleBook.compile(self.engine, versions, self.clock())
 
-    def _delete_some(self, run_id: UUID, within: dict[str, UUID], unclear: int) -> int:
-        """Deletes the next batch of a portion. Returns how many copies were due."""
+    def _delete_some(self, run_id: UUID, found: list[DueCopy], after: UUID, unclear: int) -> None:
+        """Deletes those of the copies that are still due, and remembers that the run has come to `after`."""
         with self.engine.begin() as connection:
+            connection.execute(_ROW_BY_ROW)
             connection.execute(policies.LOCK_SHARED)
             book = self._book(connection, run_id)
-            values = {**book.values, **within, "limit": self.batch}
-            found = connection.execute(text(_DUE.format(due=book.due)), values).all()
-            after = found[-1].id if len(found) == self.batch else within["last"]
             progress: dict[str, Any] = dict.fromkeys(("copies", "messages", "bytes", "held"), 0)
             progress |= {"id": run_id, "after": after, "unclear": unclear, "tombstones": []}
             if found:
@@ -177,12 +194,11 @@ class Executor:
                 )
         if found:
             confirm(self.engine, self.archive)
-        return len(found)
 
-    def _delete(self, connection: Connection, run_id: UUID, book: RuleBook, found: Any) -> dict[str, Any]:
-        connection.execute(_LOCK, {"ids": sorted({row.message_id for row in found})})
+    def _delete(self, connection: Connection, run_id: UUID, book: RuleBook, found: list[DueCopy]) -> dict[str, Any]:
+        sql.run(connection, LOCK_MESSAGES, ids=sql.uuids({row.message_id for row in found}))
         statement = text(_STILL_DUE.format(due=book.due))
-        due = connection.execute(statement, {**book.values, "ids": [row.id for row in found]}).all()
+        due = connection.execute(statement, {**book.values, "ids": sql.uuids(row.id for row in found)}).all()
         tombstone_id = uuid7()
         deletion = Deletion(
             connection, self.engine, self.archive, f"retention run {run_id}", self.principal, tombstone_id, is_retention=True

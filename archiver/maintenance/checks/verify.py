@@ -14,6 +14,7 @@ from sqlalchemy import Engine, text
 
 from archiver.db.sql import query, query_one, query_optional
 from archiver.db.states import PackState
+from archiver.maintenance.backups.pack_removal import returned_packs
 from archiver.maintenance.checks import outcomes
 from archiver.maintenance.checks.verify_segment import (
     SEGMENT_BYTES,
@@ -274,6 +275,9 @@ class _Verification:
         for pack_id in self.archive.backend.packs():
             if pack_id not in known and not self._is_known(pack_id):
                 self._unknown(pack_id, 0, "the database does not know this pack")
+        for pack_id in returned_packs(self.engine, self.archive):
+            what = "this pack was replaced and is there again, perhaps with deleted mail: `archiver compact` removes it"
+            self.report.problems.append(VerifyProblem(pack_name(pack_id), 0, what))
 
     def _unknown_ends(self) -> None:
         for pack_id, end in self.unknown_ends.items():

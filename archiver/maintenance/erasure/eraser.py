@@ -224,7 +224,10 @@ class Eraser:
         remove_retired(self.engine, self.archive, self.keep_retired)
         with self.engine.connect() as connection:
             left = sql.query_one(connection, _FILES_LEFT, int, ids=self._load(erasure.id).pack_ids)
-        return self._wait(erasure, f"{left} replaced pack files are removed a day after") if left else self._finish(erasure.id)
+        if left:
+            return self._wait(erasure, f"{left} replaced pack files are removed a day after")
+        self._register()  # again, if a process was killed before it could
+        return self._finish(erasure.id)
 
     def _wait(self, erasure: Erasure, why: str) -> bool:
         with self.engine.begin() as connection:

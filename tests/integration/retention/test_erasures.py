@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -11,6 +15,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from sqlalchemy import text
 
 from archiver.access.principal import LOCAL_OPERATOR
 from archiver.config import Settings
@@ -18,9 +23,11 @@ from archiver.errors import ArchiverError, Conflict, NotFound, UsageError
 from archiver.maintenance.backups.backup import backup
 from archiver.maintenance.backups.target import FolderTarget
 from archiver.maintenance.checks.verify import verify
+from archiver.maintenance.compact import compact
 from archiver.maintenance.erasure.check import receipt_faults
 from archiver.maintenance.erasure.eraser import Eraser
 from archiver.maintenance.erasure.register import REGISTER, replay
+from archiver.maintenance.recovery.adopt import adopt
 from archiver.maintenance.recovery.rebuild import rebuild
 from archiver.maintenance.retention import signer
 from archiver.maintenance.snapshot import save_config
@@ -32,6 +39,7 @@ from archiver.secrets import Keyring
 from connectors.base import Batch, RawMessage
 from tests.integration.store.conftest import SECOND, World
 from tests.integration.store.test_deletion import MakeWorld
+from tests.support.waiting import eventually
 
 KEYRING = Keyring({"test": b"k" * 32})
 SECOND_PERSON = replace(LOCAL_OPERATOR, name="second@example.org")
@@ -275,12 +283,91 @@ def test_the_next_backup_has_no_pack_with_it(case: Case, database_url: str, tmp_
 
 def test_a_pack_that_comes_back_is_a_problem(case: Case) -> None:
     old = {path.name: path.read_bytes() for path in case.world.folder.glob("*.pack")}
+    gone = case.tags(case.hashes(1, 2, 3))
     case.approve(case.request())
     case.advance()
+    assert verify(case.world.engine, case.world.archive).problems == []
     for name, data in old.items():
         (case.world.folder / name).write_bytes(data)
     report = verify(case.world.engine, case.world.archive)
-    assert report.is_healthy, "a retired pack is not read any more"
+    assert sorted(one.pack for one in report.problems) == sorted(old)
+    assert all("is there again" in one.what for one in report.problems)
+    compact(case.world.engine, case.world.archive, case.folder / "scratch", rest_seconds=0)
+    assert not any(tag in case.packed() for tag in gone)
+    assert verify(case.world.engine, case.world.archive).problems == []
+    assert case.left() == {"4@e", "5@e"}
+
+
+def test_erased_bytes_in_a_pack_that_was_forgotten_are_a_problem(case: Case) -> None:
+    """After a rebuild, the database does not know replaced packs any more: the mail stays deleted, and `verify` says whose."""
+    world = case.world
+    old = {path: path.read_bytes() for path in world.folder.glob("*.pack")}
+    case.approve(case.request())
+    case.advance()
+    with world.engine.begin() as connection:
+        connection.execute(text("DELETE FROM packs WHERE state = 'retired'"))
+    for path, data in old.items():
+        path.write_bytes(data)
+    adopt(world.engine, world.archive, rest_seconds=0)
+    assert case.left() == {"4@e", "5@e"}
+    found = [one.what for one in verify(world.engine, world.archive).problems]
+    assert len([what for what in found if "erasure DSR 14" in what and "in this pack again" in what]) == 3, found
+    compact(world.engine, world.archive, case.folder / "scratch", everything=True, keep_retired=timedelta(0), rest_seconds=0)
+    assert verify(world.engine, world.archive, full=True).problems == []
+
+
+_KILLED = """
+import sys
+from datetime import timedelta
+from dataclasses import replace
+from pathlib import Path
+from archiver.config import Settings
+from archiver.db.engine import make_engine
+from archiver.maintenance.erasure import eraser
+from archiver.maintenance.retention import signer
+from archiver.secrets import Keyring
+from tests.integration.store.conftest import World
+world = World(make_engine(sys.argv[1], "test"), Path(sys.argv[2]))
+world.open()
+eraser._MESSAGES_AT_ONCE = 1
+sign = signer(world.engine, world.archive, Keyring({"test": b"k" * 32}))
+made = eraser.Eraser(Settings(archiver_data=Path(sys.argv[3])), world.engine, world.archive, sign)
+replace(made, rest_seconds=0, keep_retired=timedelta(0)).advance()
+"""
+_STAGES = {
+    "between two messages": "SELECT 0 < copies AND copies < 41 FROM erasures",
+    "before the receipt": "SELECT deleted_at IS NOT NULL AND finished_at IS NULL FROM erasures",
+}
+
+
+@pytest.mark.parametrize("stage", _STAGES)
+def test_an_erasure_that_is_killed_goes_on(case: Case, stage: str) -> None:
+    """Killed with SIGKILL, in the middle of the deletion, or while packs are replaced."""
+    world = case.world
+    more = [mail(number, "From Carol.", sender=f"Carol Doe <{CAROL}>") for number in range(10, 47)]
+    world.open().store_batch(world.origin(), Batch(tuple(more)))
+    gone = case.tags(case.hashes(1, 2, 3, *range(10, 47)))
+    case.approve(case.request())
+    url = world.engine.url.render_as_string(hide_password=False)
+    world.close()
+    command = [sys.executable, "-c", _KILLED, url, str(world.folder), str(case.folder)]
+    child = subprocess.Popen(command, cwd=Path(__file__).parents[3])
+    try:
+        eventually(lambda: bool(world.value(_STAGES[stage])) or child.poll() is not None, seconds=60, pause=0.002)
+        os.kill(child.pid, signal.SIGKILL)
+    finally:
+        child.kill()
+        child.wait(60)
+    (case.folder / REGISTER).unlink(missing_ok=True)  # as if it was killed before it wrote it
+    world.open()
+    done = eventually(lambda: one if (one := case.load()).state == "finished" else case.advance() and None, seconds=60)
+    assert (done.copies, done.messages) == (41, 40)
+    assert case.left() == {"4@e", "5@e"}
+    assert not any(tag in case.packed() for tag in gone)
+    assert len((case.folder / REGISTER).read_text().splitlines()) == 1
+    with world.engine.connect() as connection:
+        assert receipt_faults(connection, done) == []
+    assert verify(world.engine, world.archive, full=True).problems == []
 
 
 @pytest.mark.parametrize(
