@@ -120,6 +120,12 @@ class SearchServer:
                 task = self._client.delete_index(uid)
             self.wait(task.task_uid)
 
+    def compact(self, uid: str) -> None:
+        """Has the server write its files again, without what was deleted."""
+        with _translate_errors("compact the index"):
+            task = self._client.index(uid).compact()
+        self.wait(task.task_uid)
+
     # documents
 
     def add(self, uid: str, documents: Sequence[bytes]) -> int:

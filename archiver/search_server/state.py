@@ -112,6 +112,12 @@ class ServerState:
     def set_note(self, name: str, value: Any) -> None:
         self.run("INSERT OR REPLACE INTO notes (name, value) VALUES (?, ?)", [name, orjson.dumps(value)])
 
+    def vacuum(self) -> None:
+        """Writes the file again, without the remains of payloads in free pages and in the log."""
+        with self._lock:
+            self._connection.execute("VACUUM")
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
     def close(self) -> None:
         with self._lock:
             self._connection.close()

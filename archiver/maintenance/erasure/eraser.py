@@ -22,7 +22,7 @@ from archiver.access import audit
 from archiver.config import Settings
 from archiver.db import sql
 from archiver.db.engine import held_lock
-from archiver.db.ids import uuid7
+from archiver.db.ids import message_uuid, uuid7
 from archiver.db.values import json_text
 from archiver.errors import ArchiverError
 from archiver.exports.erased import remove_containing
@@ -31,6 +31,7 @@ from archiver.maintenance.backups.pack_removal import remove_retired
 from archiver.maintenance.backups.target import open_target
 from archiver.maintenance.checks import outcomes
 from archiver.maintenance.compact import compact
+from archiver.maintenance.erasure.index import clear_index
 from archiver.maintenance.erasure.register import REGISTER, add_objects, register_content, write_register
 from archiver.maintenance.rows import PACKS, PackRow
 from archiver.retention import erasures
@@ -38,6 +39,7 @@ from archiver.retention.delete import Deletion, confirm
 from archiver.retention.erasures import Erasure
 from archiver.retention.person_search import search_person
 from archiver.retention.runs import SYSTEM, Sign
+from archiver.search.index import SearchServer
 from archiver.search.service import open_search
 from archiver.store.archive import Archive
 from archiver.store.capacity import check_disk
@@ -227,7 +229,7 @@ class Eraser:
         if left:
             return self._wait(erasure, f"{left} replaced pack files are removed a day after")
         self._register()  # again, if a process was killed before it could
-        return self._finish(erasure.id)
+        return self._finish(erasure.id, self._clear_index(erasure))
 
     def _wait(self, erasure: Erasure, why: str) -> bool:
         with self.engine.begin() as connection:
@@ -255,11 +257,19 @@ class Eraser:
 
     # the receipt
 
-    def _finish(self, erasure_id: UUID) -> bool:
+    def _clear_index(self, erasure: Erasure) -> str:
+        if self.settings.meili_host is None:
+            return "there is no search server"
+        with self.engine.connect() as connection:
+            lines = erasures.erased_units(connection, erasure)
+            ids = {message_uuid(bytes.fromhex(line.rpartition(" ")[2])) for line in lines}
+        return clear_index(self.engine, SearchServer(self.settings), ids)
+
+    def _finish(self, erasure_id: UUID, index: str) -> bool:
         with self.engine.begin() as connection:
             erasure = erasures.load(connection, str(erasure_id))
             at = datetime.now(UTC)
-            receipt = write_receipt(connection, erasure, at)
+            receipt = write_receipt(connection, erasure, at, index)
             digest = hashlib.sha256(receipt.encode())
             key, signature = self.sign(SUBJECT, digest.digest())
             sql.run(connection, _FINISH, id=erasure_id, at=at, receipt=receipt, signature=signature, key=key)
@@ -271,7 +281,7 @@ class Eraser:
         return True
 
 
-def write_receipt(connection: Connection, erasure: Erasure, at: datetime) -> str:
+def write_receipt(connection: Connection, erasure: Erasure, at: datetime, index: str) -> str:
     """The text that is signed. It does not say whom the request was about."""
     lines = list(erasures.erased_units(connection, erasure))
     wanted = (
@@ -298,6 +308,7 @@ def write_receipt(connection: Connection, erasure: Erasure, at: datetime) -> str
         "erased_bytes": erasure.size_bytes,
         "exports_removed": erasure.exports,
         "packs_replaced": sorted(erasure.pack_ids),
+        "search_index": index,
         "listed": len(lines),
         "list_sha256": list_digest(lines),
         "older_copies": _older_copies(connection, erasure),

@@ -179,6 +179,7 @@ class Processor:
         entry = self._existing(task)
         engine = self._catalog.rebuilt(entry, entry.engine.plan)
         engine.rest()
+        self._state.vacuum()
         details = {
             "preCompactionSize": human(entry.engine.size_bytes()),
             "postCompactionSize": human(engine.size_bytes()),
