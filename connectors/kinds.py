@@ -22,6 +22,7 @@ from connectors.google import (
 from connectors.google.sign_in import GmailSignIn
 from connectors.imap import ImapConnector, ImapSecrets, ImapSettings
 from connectors.imap.providers import PROVIDERS
+from connectors.jmap import JmapConnector, JmapSecrets, JmapSettings
 from connectors.microsoft import (
     Microsoft365Secrets,
     Microsoft365Settings,
@@ -112,6 +113,9 @@ KINDS: dict[str, ConnectorKind] = {
             ImapConnector,
             guide=tuple((row.name, row.hint) for row in PROVIDERS if row.hint),
             watches=True,
+        ),
+        ConnectorKind(
+            "jmap", "A JMAP server, such as Fastmail, Stalwart or Cyrus", JmapSettings, JmapSecrets, JmapConnector, watches=True
         ),
         ConnectorKind("files", "Mail files in a folder, scanned regularly", FilesSettings, FilesSecrets, _open_files),
         ConnectorKind(

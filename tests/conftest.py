@@ -22,6 +22,7 @@ from archiver.supervisor.folder import DataFolder
 from archiver.supervisor.postgres import EmbeddedPostgres
 from tests.support.dovecot import Dovecot
 from tests.support.dovecot import dovecot as running_dovecot
+from tests.support.other_imap import OtherImap, courier, cyrus
 from tests.support.own_mail import write_own_corpus
 from tests.support.waiting import PATIENCE
 
@@ -137,4 +138,16 @@ def plain_dovecot() -> Iterator[Dovecot]:
     """One that hides what it is and what it can: IMAP as it was in 2003."""
     hidden = "login_greeting = ready\nimap_id_send = name something\nimap_capability = IMAP4rev1\n"
     with running_dovecot(hidden) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def cyrus_server() -> Iterator[OtherImap]:
+    with cyrus() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def courier_server() -> Iterator[OtherImap]:
+    with courier() as server:
         yield server

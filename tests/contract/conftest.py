@@ -19,10 +19,10 @@ from connectors.fake.memory import Journal
 from tests.contract.files import FILES
 from tests.contract.google import GOOGLE_SUBJECTS, LARGE_USERS, LARGE_WORLD, USERS, WORLD
 from tests.contract.imap import IMAP_SUBJECTS, other_imap
+from tests.contract.jmap import jmap
 from tests.contract.microsoft import microsoft
 from tests.contract.subject import QuietContext, Subject
 from tests.support.google_server import GoogleServer, google_server
-from tests.support.other_imap import OtherImap, courier, cyrus
 
 GENERATED = {
     "mailboxes": 2,
@@ -92,28 +92,19 @@ def gmail_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GoogleSer
         yield server
 
 
-@pytest.fixture(scope="session")
-def cyrus_server() -> Iterator[OtherImap]:
-    with cyrus() as server:
-        yield server
-
-
-@pytest.fixture(scope="session")
-def courier_server() -> Iterator[OtherImap]:
-    with courier() as server:
-        yield server
-
-
+JMAP_SERVERS = {"jmap-cyrus": "cyrus_server"}
 OTHER_SERVERS = {"imap-cyrus": "cyrus_server", "imap-courier": "courier_server"}
 
 
-@pytest.fixture(params=[*SUBJECTS, *IMAP_SUBJECTS, *OTHER_SERVERS, *GOOGLE_SUBJECTS])
+@pytest.fixture(params=[*SUBJECTS, *IMAP_SUBJECTS, *OTHER_SERVERS, *JMAP_SERVERS, *GOOGLE_SUBJECTS])
 def subject(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Subject]:
     if request.param in IMAP_SUBJECTS:
         server = "plain_dovecot" if request.param == "imap-uids" else "dovecot"
         opening = IMAP_SUBJECTS[request.param](request.getfixturevalue(server))
     elif request.param in OTHER_SERVERS:
         opening = other_imap(request.getfixturevalue(OTHER_SERVERS[request.param]))
+    elif request.param in JMAP_SERVERS:
+        opening = jmap(request.getfixturevalue(JMAP_SERVERS[request.param]))
     elif request.param in GOOGLE_SUBJECTS:
         server = "workspace_server" if request.param == "google-workspace" else "gmail_server"
         opening = GOOGLE_SUBJECTS[request.param](request.getfixturevalue(server))

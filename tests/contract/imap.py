@@ -65,17 +65,22 @@ IMAP_SUBJECTS: dict[str, Callable[[Dovecot], AbstractContextManager[Subject]]] =
     "imap-spooled": partial(imap_with_stalled, "spooled", LARGE, {}),
 }
 
-OTHERS = {"INBOX": 230, "Projekte/Übersicht": 40, "日本語 フォルダ": 3, "Trash": 3}
+
+def fill_for_the_suite(server: OtherImap) -> None:
+    if not server.filled:
+        for folder, count in OTHERS.items():
+            server.fill("contract", folder, [message(number, 1000, folder.encode().hex()) for number in range(count)])
+        server.fill("stalled", "INBOX", [message(number, 1000) for number in range(300)])
+
+
+OTHERS = {"INBOX": 390, "Projekte/Übersicht": 40, "日本語 フォルダ": 3, "Trash": 3}
 
 
 @contextmanager
 def other_imap(server: OtherImap) -> Iterator[Subject]:
     """The suite on another server: what it holds is known from filling it."""
     opened: list[ImapConnector] = []
-    if not server.filled:
-        for folder, count in OTHERS.items():
-            server.fill("contract", folder, [message(number, 1000, folder.encode().hex()) for number in range(count)])
-        server.fill("stalled", "INBOX", [message(number, 1000) for number in range(300)])
+    fill_for_the_suite(server)
 
     def connect(**more: Any) -> Connector:
         chosen = ImapSettings.model_validate({**server.settings("contract"), **more})

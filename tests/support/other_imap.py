@@ -26,7 +26,7 @@ from tests.support.dovecot import PASSWORD
 from tests.support.ports import free_port
 from tests.support.waiting import eventually
 
-_CYRUS = ("cyrus-imapd", "cyrus-common", "libxapian30", "libpcre3", "libical3")
+_CYRUS = ("cyrus-imapd", "cyrus-caldav", "cyrus-common", "libxapian30", "libpcre3", "libical3", "libshp2")
 _COURIER = ("courier-imap", "courier-authlib", "libidn12", "libcourier-unicode4", "libgamin0")
 _IMAPD_CONF = """
 configdirectory: {place}/conf
@@ -42,6 +42,8 @@ unixhierarchysep: yes
 altnamespace: yes
 autocreate_users: anyone
 autocreate_quota: 0
+conversations: yes
+httpmodules: jmap
 """
 _CYRUS_CONF = """
 START {{
@@ -49,6 +51,7 @@ START {{
 }}
 SERVICES {{
   imap cmd="{bin}/imapd -C {place}/imapd.conf" listen="127.0.0.1:{port}" prefork=0 maxchild=100
+  http cmd="{bin}/httpd -C {place}/imapd.conf" listen="127.0.0.1:{http_port}" prefork=0 maxchild=100
 }}
 EVENTS {{
 }}
@@ -58,8 +61,8 @@ EVENTS {{
 class OtherImap:
     """Filled through IMAP itself."""
 
-    def __init__(self, port: int) -> None:
-        self.port = port
+    def __init__(self, port: int, http_port: int = 0) -> None:
+        self.port, self.http_port = port, http_port
         self.filled: dict[str, Counter[str]] = {}
 
     def settings(self, user: str, **more: Any) -> dict[str, Any]:
@@ -107,10 +110,16 @@ def _give_away(place: Path, user: str) -> None:
 
 @contextmanager
 def cyrus() -> Iterator[OtherImap]:
-    folder = unpacked("cyrus", *_CYRUS)
+    folder = unpacked("cyrus-with-jmap", *_CYRUS)
     user, become = _owner()
     with _place("cyrus") as place, _readable(folder) as root, _passwords(place / "passwords"):
-        values = {"place": place, "user": user, "bin": root / "usr/lib/cyrus/bin", "port": free_port()}
+        values = {
+            "place": place,
+            "user": user,
+            "bin": root / "usr/lib/cyrus/bin",
+            "port": free_port(),
+            "http_port": free_port(),
+        }
         for name in ("conf/db", "conf/socket", "conf/proc", "conf/log", "spool"):
             (place / name).mkdir(parents=True)
         (place / "imapd.conf").write_text(_IMAPD_CONF.format(**values))
@@ -122,7 +131,7 @@ def cyrus() -> Iterator[OtherImap]:
                 [*become, *map(str, command)], env=library_path(root), stdout=log, stderr=log, start_new_session=True
             )
         try:
-            server = OtherImap(int(str(values["port"])))
+            server = OtherImap(int(str(values["port"])), int(str(values["http_port"])))
             eventually(lambda: _greets(server.port), what="a Cyrus", pause=0.05)
             yield server
         finally:
