@@ -153,6 +153,13 @@ class Settings(BaseModel):
     sync_stale_minutes: Annotated[int, Field(ge=1, le=1440)] = 30
     connector_idle_seconds: Annotated[int, Field(ge=1, le=3600)] = 300
     queue_max_depth: Annotated[int, Field(ge=10, le=1_000_000)] = 1000
+    import_slots: Annotated[int, Field(ge=1, le=200)] = 2
+    sync_starts_per_tick: Annotated[int, Field(ge=1, le=10_000)] = 50
+    sync_starts_per_owner: Annotated[int, Field(ge=0, le=10_000)] = 0
+    imap_server_messages_per_minute: Annotated[int, Field(ge=0, le=10_000_000)] = 0
+    imap_owner_messages_per_minute: Annotated[int, Field(ge=0, le=10_000_000)] = 0
+    backpressure_lag_seconds: Annotated[int, Field(ge=0, le=30 * 86400)] = 3600
+    backpressure_spool_bytes: Size = 100 << 30
     disk_min_free_bytes: Size = 1 << 30
     ocr: Literal["auto", "on", "off"] = "auto"
     ocr_languages: OcrLanguages = "eng"

@@ -166,8 +166,8 @@ def _relay(work: WorkerContext, database_url: str, redis_url: str, concurrency: 
         ApplyRetention(): settings.retention_frequency,
     }
     settlers = {AdvanceWorkflow.name: advance_workflow.give_up}
-    depth = settings.queue_max_depth
-    return Relay(work.engine, database_url, redis_url, concurrency, depth, schedules, settlers, work.counters)
+    limits = (concurrency, settings.queue_max_depth, settings.import_slots)
+    return Relay(work.engine, database_url, redis_url, *limits, schedules, settlers, work.counters)
 
 
 def _start_ingestion(work: WorkerContext, archive: Archive, database_url: str) -> threading.Thread:

@@ -23,6 +23,7 @@ from archiver.reading.previews import Drawings
 from archiver.reading.remote_images import RemoteImages
 from archiver.search.service import MailSearch, open_search
 from archiver.secrets import Keyring, credentials_keyring
+from archiver.sources.backpressure import Backpressure
 from archiver.store.open import open_archive
 
 if TYPE_CHECKING:
@@ -66,6 +67,10 @@ class ApiContext:
     @cached_property
     def search(self) -> MailSearch:
         return open_search(self.settings, self.engine)
+
+    @cached_property
+    def backpressure(self) -> Backpressure:
+        return Backpressure(self.settings)
 
     @cached_property
     def oidc(self) -> Provider:

@@ -41,6 +41,7 @@ GAUGES: dict[str, Described] = {
     "archiver_packs": Described("Packs by state.", ("state",)),
     "archiver_pack_bytes": Described("Size of all packs."),
     "archiver_message_bytes": Described("Size of all messages as they arrived."),
+    "archiver_spool_bytes": Described("Bytes of uploads that are not imported yet."),
     "archiver_disk_free_bytes": Described("Free space on the disk of the data folder."),
     "archiver_disk_bytes": Described("Size of the disk of the data folder."),
     "archiver_alerts_open": Described("Open alerts by rule and severity.", ("rule", "severity")),

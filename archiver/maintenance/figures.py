@@ -62,6 +62,9 @@ STATEMENTS: tuple[tuple[str, TextClause], ...] = (
     ("archiver_packs", text("SELECT state, count(*) FROM packs WHERE removed_at IS NULL GROUP BY 1")),
     ("archiver_pack_bytes", text("SELECT coalesce(sum(size_bytes), 0) FROM packs WHERE removed_at IS NULL")),
     ("archiver_message_bytes", text("SELECT coalesce(sum(size_bytes), 0) FROM messages")),
+    ("archiver_spool_bytes", text("""
+        SELECT coalesce(sum(u.size_bytes), 0) FROM uploads u LEFT JOIN imports i ON i.id = u.import_id
+        WHERE i.outcome IS DISTINCT FROM 'success'""")),
     ("archiver_alerts_open", text("""
         SELECT rule, severity, count(*) FROM alerts WHERE raised_at IS NOT NULL AND resolved_at IS NULL GROUP BY 1, 2""")),
     ("archiver_notices_pending", text("SELECT count(*) FROM alert_deliveries WHERE state = 'pending'")),

@@ -246,7 +246,7 @@ def _check_settings(keyring: Keyring, values: Mapping[str, Any]) -> dict[str, An
     """The settings as they are stored. Raises UsageError, or SourceCheckFailed if a file does not exist."""
     kept = validate(kind_of(KIND), values, {})[0].model_dump(mode="json", exclude_defaults=True)
     name = source_name(values["mailbox"])
-    draft = Source(uuid7(), KIND, name, SourceStatus.PENDING, None, kept, None, None, 0, None, None, None)
+    draft = Source(uuid7(), KIND, name, SourceStatus.PENDING, None, kept, None, None, 0, None, None, None, None)
     source_access.check(draft, keyring, QuietContext())
     return kept
 

@@ -12,6 +12,7 @@ from uuid import UUID
 
 from sqlalchemy import Connection
 
+from archiver.config import Settings
 from archiver.db.sql import query_one
 from archiver.sources import imports
 from archiver.sources.access import open_source, save_credentials
@@ -22,6 +23,7 @@ from archiver.sync.heartbeat import Heartbeat
 from archiver.sync.mailbox_slice import REFETCH_LIMIT, LoadedMailbox, MailboxSlice
 from archiver.sync.resources import SyncResources
 from archiver.sync.sessions import Slice
+from connectors.base import Quota
 
 # One statement, because it runs for each mailbox of a cycle.
 _LOAD = f"""
@@ -63,4 +65,17 @@ def open_mailbox(resources: SyncResources, held: Slice, source: Source, loaded: 
 
 def connector_context(resources: SyncResources, source: Source, heartbeat: Heartbeat) -> ConnectorContext:
     save = partial(save_credentials, resources.engine, resources.keyring, source)
-    return ConnectorContext(resources, source.id, save, heartbeat.progress)
+    return ConnectorContext(resources, source.id, save, heartbeat.progress, imap_quotas(resources.settings, source))
+
+
+def imap_quotas(settings: Settings, source: Source) -> list[Quota]:
+    """The limits of this installation for an IMAP source: those of its server, and those of its owner. None for other kinds,
+    whose providers have quotas of their own."""
+    if source.kind != "imap":
+        return []
+    server = str(source.settings.get("host", "")).lower()
+    limits = {
+        f"imap:server:{server}": settings.imap_server_messages_per_minute,
+        f"imap:owner:{source.owner_id}": settings.imap_owner_messages_per_minute,
+    }
+    return [Quota(name, limit) for name, limit in limits.items() if limit]

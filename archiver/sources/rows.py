@@ -15,7 +15,7 @@ from archiver.errors import NotFound
 
 _NAMES = (
     "id", "kind", "name", "status", "status_message", "settings", "credentials", "next_due_at", "failures", "last_started_at",
-    "last_finished_at", "removed_at",
+    "last_finished_at", "removed_at", "owner_id",
 )  # fmt: skip
 # An import source reads its imports one at a time, and shows the settings of the newest.
 _SETTINGS = """coalesce((SELECT i.settings FROM imports i WHERE i.source_id = ingestion_sources.id AND kind = 'import'
@@ -39,6 +39,7 @@ class Source:
     last_started_at: datetime | None
     last_finished_at: datetime | None
     removed_at: datetime | None
+    owner_id: UUID | None
 
     @property
     def never_ran(self) -> bool:

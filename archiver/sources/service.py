@@ -63,7 +63,9 @@ def add(
     check_hosts(checked, hosts, principal)
     kept = checked.model_dump(mode="json", exclude_defaults=True)
     credentials = seal_secrets(keyring, source_id, sealed)
-    draft = Source(source_id, kind, name.strip(), SourceStatus.PENDING, None, kept, credentials, None, 0, None, None, None)
+    draft = Source(
+        source_id, kind, name.strip(), SourceStatus.PENDING, None, kept, credentials, None, 0, None, None, None, None
+    )  # fmt: skip
     check(draft, keyring, context)
     values = {
         "id": source_id,
@@ -118,7 +120,7 @@ def edit(
     credentials = seal_secrets(keyring, source.id, sealed)
     changed = Source(
         source.id, source.kind, source.name, source.status, None, kept, credentials, None, 0, source.last_started_at,
-        source.last_finished_at, source.removed_at,
+        source.last_finished_at, source.removed_at, source.owner_id,
     )  # fmt: skip
     check(changed, keyring, context)
     with engine.begin() as connection:

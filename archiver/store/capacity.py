@@ -18,15 +18,13 @@ from uuid import UUID
 from sqlalchemy import Connection
 
 from archiver.config import Settings
-from archiver.db.sql import query, query_one, run
+from archiver.db.sql import query, run
 from archiver.errors import TooMany
 
-_OUTBOX_PER_QUEUE_PLACE = 10
 _RETRY_SECONDS = 300
 _RESERVED_SECONDS = 3_600
 """An upload that is idle for longer loses its reservation, and needs a new one to continue."""
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
-_WAITING = "SELECT count(*) FROM (SELECT 1 FROM outbox LIMIT :limit) AS waiting"
 _RECEIVING = "SELECT id, size_bytes FROM uploads WHERE state = 'receiving'"
 
 
@@ -60,9 +58,11 @@ def explain_full_disk() -> Iterator[None]:
 def check_room(settings: Settings, connection: Connection, more_bytes: int = 0, but: UUID | None = None) -> None:
     """Raises NoRoom with the reason. Space reserved by running uploads, except by `but`, counts as used."""
     check_disk(settings, more_bytes + _reserved(settings, connection, but))
-    limit = settings.queue_max_depth * _OUTBOX_PER_QUEUE_PLACE
-    if query_one(connection, _WAITING, int, limit=limit + 1) > limit:
-        raise NoRoom("too much mail is waiting to be indexed: try again when the backlog is smaller", 60)
+
+
+def check_disk_for_one(settings: Settings) -> None:
+    """For a single message, which may still be written when bulk work may not: half of the reserve is kept for such."""
+    check_disk(settings, -(settings.disk_min_free_bytes // 2))
 
 
 def reserve(settings: Settings, connection: Connection, more_bytes: int, but: UUID | None = None) -> None:

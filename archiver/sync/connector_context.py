@@ -30,11 +30,14 @@ class ConnectorContext:
         source_id: UUID,
         save_credentials: Callable[[Mapping[str, Any]], None],
         on_progress: Callable[[int | None], None],
+        quotas: Sequence[Quota] = (),
     ) -> None:
+        """`quotas`: limits of this installation, in messages, beside those of the provider."""
         self._resources, self._source_id = resources, source_id
         self._save_credentials = save_credentials
         self._deadline = time.monotonic() + resources.settings.slice_seconds
         self._on_progress = on_progress
+        self._quotas = tuple(quotas)
         self.last_progress = time.monotonic()
         self.left_out: Counter[str] = Counter()
         """Number of mailboxes that are not archived, by reason."""
@@ -45,13 +48,14 @@ class ConnectorContext:
         if self._resources.stopping.is_set():
             raise Unavailable("the worker is stopping")
         self.last_progress = time.monotonic()
-        if not quotas:
+        wanted = quotas or self._quotas
+        if not wanted:
             return limit
-        turns, wait_seconds = self._resources.buckets.take(
-            [(quota.name, quota.units_per_minute) for quota in quotas], cost, limit
-        )
+        named = [(quota.name, quota.units_per_minute) for quota in wanted]
+        turns, wait_seconds = self._resources.buckets.take(named, cost, limit)
         if not turns:
-            raise Throttled("the provider's quota is exhausted", wait_seconds)
+            whose = "the provider's" if quotas else "this installation's"
+            raise Throttled(f"{whose} quota is exhausted", wait_seconds)
         return turns
 
     def back_off(self, quota: Quota, seconds: float | None = None) -> float:

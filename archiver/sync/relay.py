@@ -9,8 +9,8 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -24,21 +24,18 @@ from archiver.db.counters import Counters
 from archiver.db.engine import is_away
 from archiver.db.sql import query, query_one
 from archiver.logs import get_logger
-from archiver.queue.jobs import JOBS, MAILBOX_PRIORITY, AdvanceWorkflow, BadJob, Job, JobEnvelope, ProcessMailbox, QueueName
+from archiver.queue.jobs import JOBS, BadJob, Job, JobEnvelope, QueueName
 from archiver.queue.queues import FailedJob, JobQueues
 from archiver.sync.failures import Settler, settle_failed
 from archiver.sync.outbox import CHANNEL
+from archiver.sync.shares import SHARES_OF_SMALL, PickedJobs, Room, SentMailboxes, choose
 from connectors.errors import first_line
 
 _PER_SOURCE = 50
 _CONTROL_JOBS = 5
 """Rows of a source that are picked even when it may send no more mailboxes: control jobs pass every limit."""
-_PER_ROUND = 500
 _JOBS_PER_SLOT = 4
 """Jobs in Redis per slot: enough that no slot waits for the relay, few enough that priorities can still change."""
-_SMALL = 100
-"""Sessions with at most this many mailboxes are soon done, so they get more shares."""
-_SHARES_OF_SMALL = 4
 _POLL_SECONDS = 5.0
 _TROUBLE_SECONDS = 1.0
 _ROUND_SECONDS = 0.1
@@ -57,22 +54,29 @@ _PICK = """
                 ORDER BY o.source_id LIMIT 1)
         FROM named WHERE named.source_id IS NOT NULL),
     sent AS MATERIALIZED (
-        SELECT source_id, count(*) AS under_way, count(*) FILTER (WHERE priority = :front) AS in_front FROM outbox
+        SELECT source_id, count(*) AS under_way FROM outbox
         WHERE sent_at > '-infinity' AND job = 'process-mailbox' AND available_at <= now() GROUP BY source_id),
     share AS (SELECT :limit * ceil(:slots / CAST(greatest(1, count(source_id)) AS numeric)) AS n FROM named)
-    SELECT picked.*, coalesce(sent.under_way, 0) AS under_way, coalesce(sent.in_front, 0) AS in_front,
+    SELECT picked.*, s.owner_id, coalesce(s.kind = 'import', false) AS is_import,
         (SELECT total_mailboxes FROM sync_sessions WHERE id = picked.session_id) AS session_mailboxes
-    FROM named LEFT JOIN sent ON sent.source_id = named.source_id CROSS JOIN share, LATERAL (
-        SELECT CAST(greatest(:room, share.n - coalesce(sent.in_front, 0)) AS bigint) AS n) AS mailboxes, LATERAL (
+    FROM named LEFT JOIN sent ON sent.source_id = named.source_id
+    LEFT JOIN ingestion_sources s ON s.id = named.source_id CROSS JOIN share, LATERAL (
+        SELECT CAST(greatest(:room, share.n - coalesce(sent.under_way, 0)) AS bigint) AS n) AS mailboxes, LATERAL (
         SELECT o.id, o.job, o.payload, o.source_id, o.session_id, o.priority FROM outbox o
         WHERE o.queue = :queue AND o.sent_at IS NULL AND o.source_id = named.source_id
           AND o.available_at <= now() AND o.job = ANY(:jobs) AND (o.job <> 'process-mailbox' OR mailboxes.n > 0)
         ORDER BY o.priority, o.id LIMIT greatest(:control, mailboxes.n) FOR UPDATE SKIP LOCKED) AS picked
     UNION ALL
-    SELECT nameless.*, 0, 0, NULL FROM (
+    SELECT nameless.*, NULL, false, NULL FROM (
         SELECT o.id, o.job, o.payload, o.source_id, o.session_id, o.priority FROM outbox o
         WHERE o.queue = :queue AND o.sent_at IS NULL AND o.source_id IS NULL AND o.available_at <= now() AND o.job = ANY(:jobs)
         ORDER BY o.priority, o.id LIMIT :nameless FOR UPDATE SKIP LOCKED) AS nameless"""
+
+_SENT_BY_SOURCE = """
+    SELECT o.source_id, s.owner_id, coalesce(s.kind = 'import', false) AS is_import, count(*) AS mailboxes
+    FROM outbox o LEFT JOIN ingestion_sources s ON s.id = o.source_id
+    WHERE o.queue = :queue AND o.sent_at > '-infinity' AND o.job = 'process-mailbox' AND o.available_at <= now()
+    GROUP BY 1, 2, 3"""
 
 # A delayed mailbox takes no slot from those that could run now.
 _UNDER_WAY = """
@@ -95,63 +99,6 @@ class JobsUnderWay:
     workflows: int
 
 
-@dataclass(frozen=True, slots=True)
-class PickedJobs:
-    id: UUID
-    job: str
-    payload: Any
-    source_id: UUID | None
-    session_id: UUID | None
-    priority: int
-    under_way: int
-    """Mailboxes of this source that are queued in Redis or running."""
-    in_front: int
-    """How many of them are ahead of the stock."""
-    session_mailboxes: int | None
-
-
-def choose(
-    rows: Iterable[PickedJobs], *, mailbox_room: int, room: int, slots: int, workflow_room: int = _PER_ROUND
-) -> list[PickedJobs]:
-    """Pure. Control jobs pass every limit; mailboxes go round robin over the sources, those with the fewest in progress first.
-
-    More jobs are sent than there are slots, so that no slot is ever idle. What a source sends beyond its share of the slots is
-    its stock, which waits behind the mailboxes of every other source. Small sources have more shares. Workflows get at most
-    half of the slots, so that syncs go on beside them.
-    """
-    control: list[PickedJobs] = []
-    mailboxes: list[tuple[int, PickedJobs]] = []
-    rest: list[PickedJobs] = []
-    turns: dict[UUID | None, int] = {}
-    for row in rows:
-        if row.job == ProcessMailbox.name:
-            turn = turns.get(row.source_id, row.under_way)
-            turns[row.source_id] = turn + 1
-            mailboxes.append((turn, row))
-        elif row.job == AdvanceWorkflow.name:
-            if workflow_room > 0:
-                rest.append(row)
-            workflow_room -= 1
-        else:
-            (control if row.priority <= 1 else rest).append(row)
-    fair = [row for _, row in sorted(mailboxes, key=lambda item: (item[0], item[1].id))]
-    placed = _prioritise(fair, mailbox_room, share=-(-slots // max(1, len(turns))))
-    return [*control, *placed, *rest[: max(0, room)]][: _PER_ROUND + len(control)]
-
-
-def _prioritise(mailboxes: list[PickedJobs], room: int, share: int) -> list[PickedJobs]:
-    """The mailboxes to send, with their priorities: in front, or in the stock as far as there is room."""
-    placed, in_front = [], {row.source_id: row.in_front for row in mailboxes}
-    for row in mailboxes:
-        is_small = row.session_mailboxes is not None and row.session_mailboxes <= _SMALL
-        goes_first = in_front[row.source_id] < share * (_SHARES_OF_SMALL if is_small else 1)
-        if goes_first or room > 0:
-            in_front[row.source_id] += goes_first
-            room -= 1
-            placed.append(replace(row, priority=MAILBOX_PRIORITY if goes_first else MAILBOX_PRIORITY + 1))
-    return placed
-
-
 @dataclass(slots=True)
 class Relay:
     """`run()` returns only when it is cancelled."""
@@ -161,6 +108,7 @@ class Relay:
     redis_url: str
     slots: int
     queue_max_depth: int
+    import_slots: int
     schedules: Mapping[Job, str] = field(default_factory=dict)
     """Jobs that run on a schedule."""
     settlers: Mapping[str, Settler] = field(default_factory=dict)
@@ -239,37 +187,39 @@ class Relay:
         # The rows stay locked while Redis is written: what is marked as sent has been sent. If we die in between, they are sent
         # twice, which the job's id makes harmless.
         with self.engine.connect() as connection:
-            rows = await asyncio.to_thread(self._pick, connection, queue)
+            rows = await asyncio.to_thread(self.pick, connection, queue)
             if not rows:
                 return 0
             await queues.add_bulk(queue, [envelope for row in rows if (envelope := _envelope(row)) is not None])
-            await asyncio.to_thread(_mark_sent, connection, rows)
+            await asyncio.to_thread(mark_sent, connection, rows)
         for row in rows:
             self.counters.add("archiver_jobs", job=row.job, event="added")
         return len(rows)
 
-    def _pick(self, connection: Connection, queue: QueueName) -> list[PickedJobs]:
+    def pick(self, connection: Connection, queue: QueueName) -> list[PickedJobs]:
         under_way = query_one(connection, _UNDER_WAY, JobsUnderWay, queue=str(queue))
-        mailbox_room = _JOBS_PER_SLOT * self.slots * self._workers - under_way.mailboxes
         slots = self.slots * self._workers
+        mailbox_room = _JOBS_PER_SLOT * slots - under_way.mailboxes
         values = {
             "queue": str(queue),
             "jobs": [kind.name for kind in JOBS.values() if queue in kind.queues],
             "slots": slots,
-            "limit": _SHARES_OF_SMALL,
-            "front": MAILBOX_PRIORITY,
+            "limit": SHARES_OF_SMALL,
             "room": min(_PER_SOURCE, mailbox_room),
             "control": _CONTROL_JOBS,
             "nameless": _PER_SOURCE,
         }
         rows = query(connection, _PICK, PickedJobs, **values)
-        return choose(
-            rows,
-            mailbox_room=mailbox_room,
-            room=self.queue_max_depth - under_way.all_jobs,
-            slots=slots,
-            workflow_room=max(1, slots // 2) - under_way.workflows,
+        if not rows:
+            return []
+        room = Room(
+            slots,
+            self.import_slots * self._workers,
+            mailbox_room,
+            self.queue_max_depth - under_way.all_jobs,
+            max(1, slots // 2) - under_way.workflows,
         )
+        return choose(rows, query(connection, _SENT_BY_SOURCE, SentMailboxes, queue=str(queue)), room)
 
     async def _maintain(self) -> None:
         """Every minute, sends the jobs and schedules that Redis no longer knows again."""
@@ -335,7 +285,7 @@ class Relay:
             connection.execute(text("UPDATE outbox SET sent_at = NULL WHERE id = ANY(:ids)"), {"ids": row_ids})
 
 
-def _mark_sent(connection: Connection, rows: list[PickedJobs]) -> None:
+def mark_sent(connection: Connection, rows: list[PickedJobs]) -> None:
     connection.execute(_MARK_SENT, {"ids": [row.id for row in rows], "priorities": [row.priority for row in rows]})
     connection.commit()
 

@@ -16,24 +16,23 @@ from archiver.queue.jobs import ContinuousSync, InitialImport, Job
 from archiver.sync import cycle, outbox
 from archiver.sync.transitions import SOURCE_BREAKS, before
 
-_SOURCES_PER_OWNER = 2
-"""So that an owner of many sources does not take every start of a tick."""
-_SOURCES_PER_TICK = 10
-"""Starting all due sources at once would list all of their mailboxes at the same time."""
-
-# Sources that have waited longest come first, so that each gets a turn. One with a session or an announced cycle is running.
+# Owners take turns, and of each owner the source that has waited longest comes first: an owner of many sources gets every start
+# that the others leave. One with a session or an announced cycle is running; those that are still being listed use up starts,
+# because a listing is the expensive part of a start.
 _DUE = """
     SELECT id, never_ran FROM (
         SELECT s.id, s.next_due_at, s.last_started_at IS NULL AS never_ran,
-               row_number() OVER (PARTITION BY s.owner_id ORDER BY s.next_due_at NULLS FIRST, s.id) AS turn, s.owner_id
+               row_number() OVER (PARTITION BY s.owner_id ORDER BY s.next_due_at NULLS FIRST, s.id) AS turn
         FROM ingestion_sources s
         WHERE s.removed_at IS NULL AND s.status IN ('pending', 'active', 'error')
           AND CASE WHEN s.next_due_at IS NULL THEN s.status <> 'error' ELSE s.next_due_at <= now() END
           AND NOT EXISTS (SELECT 1 FROM sync_sessions x WHERE x.ingestion_source_id = s.id)
           AND NOT EXISTS (SELECT 1 FROM outbox o WHERE o.source_id = s.id AND o.job IN ('continuous-sync', 'initial-import'))
     ) AS due
-    WHERE turn <= :per_owner OR owner_id IS NULL
-    ORDER BY next_due_at NULLS FIRST, id LIMIT :limit"""
+    WHERE turn <= :per_owner OR :per_owner = 0
+    ORDER BY turn, next_due_at NULLS FIRST, id LIMIT greatest(0, :limit - (
+        SELECT count(*) FROM sync_sessions WHERE state = 'listing') - (
+        SELECT count(*) FROM outbox WHERE job IN ('continuous-sync', 'initial-import') AND sent_at IS NULL))"""
 
 _STALE = """
     SELECT x.id, x.ingestion_source_id AS source_id,
@@ -55,9 +54,9 @@ def advisory_lock(engine: Engine, job_name: str) -> AbstractContextManager[bool]
     return held_lock(engine, f"archiver:{job_name}")
 
 
-def start_due(connection: Connection) -> list[UUID]:
-    """Announces a cycle for each source that is due; at most ten, and two per owner."""
-    rows = query(connection, _DUE, DueSource, per_owner=_SOURCES_PER_OWNER, limit=_SOURCES_PER_TICK)
+def start_due(connection: Connection, limit: int, per_owner: int = 0) -> list[UUID]:
+    """Announces a cycle for sources that are due, owners in turn: at most `limit`, and `per_owner` for each if it is not 0."""
+    rows = query(connection, _DUE, DueSource, per_owner=per_owner, limit=limit)
     for row in rows:
         job: Job = InitialImport(row.id) if row.never_ran else ContinuousSync(row.id)
         outbox.announce(connection, job, source_id=row.id)

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from connectors.base import SPOOL_BYTES, Context, FailedMessage, RawMessage
+from connectors.errors import Throttled
 from connectors.imap.errors import Broken, CommandRefused, Dropped, throttling
 from connectors.imap.message import Meta
 from connectors.imap.parse import Value, body
@@ -61,7 +62,13 @@ class Bodies:
                 if self.suspects.get(group[0].uid, 0) > 1 or group[0].trouble:
                     yield group[0], group[0].failed(group[0].trouble or _HANGS_UP)
                     continue
-                self.context.wait_for_turn()
+                try:
+                    self.context.wait_for_turn(float(len(group)))
+                except Throttled:
+                    if not flying:
+                        raise
+                    groups.appendleft(group)  # what was requested before arrives first: its turn is used up
+                    break
                 wire = wires[turn % len(wires)]
                 turn += 1
                 flying.append((wire, wire.send(_command(group)), group))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from connectors.base import BATCH_MESSAGES, Batch, ChangeKind, Context, CopyChange, FolderListing, Json, Known, Skipped
 from connectors.batching import Packer
-from connectors.errors import Unavailable
+from connectors.errors import Throttled, Unavailable
 from connectors.imap.bodies import Again, Bodies, Got
 from connectors.imap.cursor import ImapCursor, folder_of, read_cursor, state_key
 from connectors.imap.errors import Broken, CommandRefused, Dropped, FolderClosed, FolderGone, throttling
@@ -136,7 +136,12 @@ class FolderFetch:
         newest = self._session.search(b"%d:*" % max(1, opened.messages - _NEWEST + 1))
         if newest and not cursor.uid:
             self._at, self._is_ahead = replace(cursor, ahead=newest.ranges[0][0]), True
-            yield from self._walk(newest)
+            try:
+                yield from self._walk(newest)
+            except Throttled:
+                if not self._packer.empty:
+                    yield self._take()
+                raise
             yield self._take()
 
     def batches(self) -> Iterator[Batch]:
@@ -146,7 +151,7 @@ class FolderFetch:
         cursor, opened = self._open(cursor)
         try:
             yield from self._inspect(cursor, opened)
-        except (Again, Dropped):
+        except (Again, Dropped, Throttled):
             if not self._packer.empty:  # what arrived before the error is not fetched again
                 yield self._take()
             raise

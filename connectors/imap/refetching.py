@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from connectors.base import BATCH_MESSAGES, Batch, Context, FailedMessage
 from connectors.batching import Packer
+from connectors.errors import Throttled
 from connectors.imap.bodies import Again, Bodies, Got
 from connectors.imap.errors import CommandRefused, Dropped, FolderClosed, FolderGone, throttling
 from connectors.imap.folders import ImapFolder
@@ -36,8 +37,13 @@ class ImapRefetch:
         self._left = {key: parse_key(key) for key in keys}
         if not self._left:
             return
-        for folder in wanted_folders(self.session.folders(), self.session.wire.capabilities, self.settings):
-            yield from self._folder(folder)
+        try:
+            for folder in wanted_folders(self.session.folders(), self.session.wire.capabilities, self.settings):
+                yield from self._folder(folder)
+        except Throttled:
+            if not self._packer.empty:  # otherwise a small quota could prevent any progress
+                yield self._packer.take()
+            raise
         for key in self._left:
             yield from self._put(FailedMessage(key, "no longer at the source"))
         if not self._packer.empty:

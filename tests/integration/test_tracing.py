@@ -57,7 +57,7 @@ def test_the_trace_goes_on_through_the_outbox(engine: Engine, collector: type[Co
     with tracing.span("tick"), engine.begin() as connection:
         outbox.announce(connection, ReindexJob())
     with engine.connect() as connection:
-        (row,) = Relay(engine, "", "", 1, 10)._pick(connection, QueueName.INDEXING)
+        (row,) = Relay(engine, "", "", 1, 10, 1).pick(connection, QueueName.INDEXING)
     envelope = _envelope(row)
     assert envelope is not None
     sent = JobEnvelope.decode(ReindexJob.name, json.loads(json.dumps(envelope.encode())))

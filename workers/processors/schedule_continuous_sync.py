@@ -21,7 +21,7 @@ def process(_: ScheduleContinuousSync, work: WorkerContext, __: JobEnvelope) -> 
             return {"started": 0, "stale": 0}
         stale = _end_idle_sessions(work)
         with work.engine.begin() as connection:
-            started = scheduler.start_due(connection)
+            started = scheduler.start_due(connection, work.settings.sync_starts_per_tick, work.settings.sync_starts_per_owner)
             import_queue.start_orphaned(connection)
             workflows.maintain(connection)
             backups.start_due(connection, work.settings)

@@ -24,7 +24,7 @@ from archiver.reading import messages
 from archiver.reading.content import MailContent
 from archiver.reading.messages import Copy, MailboxRow, MessageDetail, MessageRow, PageCursor, ThreadRow
 from archiver.sources import submit
-from archiver.store.capacity import check_room
+from archiver.store.capacity import check_disk_for_one
 from archiver.sync.ingest.store_batch import Ingest
 
 router = APIRouter(tags=["messages"])
@@ -161,12 +161,12 @@ async def hand_in_message(
 ) -> HandedIn:
     """Archive one message unchanged. Submitting the same bytes again changes nothing and returns the same response.
 
-    `429 no_room`: the disk or the outbox has reached its limit; retry after `Retry-After`.
+    `429 no_room`: the disk is nearly full; retry after `Retry-After`. A backlog of bulk imports never refuses single messages.
     """
 
     def prepare() -> UUID:
+        check_disk_for_one(context.settings)
         with context.engine.begin() as connection:
-            check_room(context.settings, connection)
             return submit.find_mailbox(connection, principal, mailbox)
 
     mailbox_id = await run_in_threadpool(prepare)

@@ -56,8 +56,10 @@ class ImportStarted(BaseModel):
 
 @router.post("", status_code=201)
 def begin_upload(body: NewUpload, principal: Ingester, context: Context) -> UploadShape:
-    """`429 no_room`: the disk or the outbox has reached its limit; retry after `Retry-After`."""
+    """`429 no_room`: the disk is nearly full. `429 backlog`: too much of your mail waits to be imported or indexed. Retry after
+    `Retry-After`, which is estimated from how fast the backlog shrinks."""
     uploads.tidy(context.engine, context.settings)
+    context.backpressure.admit(context.engine, principal.user_id, body.size_bytes)
     with context.engine.begin() as connection:
         return _shape(context, uploads.begin(connection, context.settings, principal, body.name, body.size_bytes, body.sha256))
 
@@ -121,7 +123,10 @@ def complete_upload(upload_id: UUID, principal: Ingester, context: Context) -> U
 @router.post("/{upload_id}/import", status_code=202)
 def import_upload(upload_id: UUID, body: ImportInto, principal: Ingester, context: Context) -> ImportStarted:
     """Import the file like `archiver import` does: mbox, .eml, zip and other supported formats. Users import into their own
-    mailbox, administrators into any. The upload is removed once the import has succeeded, not before."""
+    mailbox, administrators into any. The upload is removed once the import has succeeded, not before.
+
+    `429 backlog`: too much of your mail waits to be indexed; the upload stays, retry after `Retry-After`."""
+    context.backpressure.admit(context.engine, principal.user_id)
     item = upload_imports.begin(context.engine, context.settings, context.keyring, principal, [upload_id], body.mailbox)
     context.save_config()
     return ImportStarted(import_id=item.id, source_id=item.source_id, source=item.source)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends
@@ -52,8 +53,19 @@ def activity_page(view: CanView, discarded: bool = False) -> Response:
         "queues": status.count_jobs(url.get_secret_value()) if url else {},
         "workers": status.workers_alive(url.get_secret_value()) if url else {},
         "index": status.index_state(context.engine),
+        "pressure": context.backpressure.pressure(context.engine),
+        "limits": context.backpressure.limits,
+        "owners": context.backpressure.owners(context.engine) if Right.ADMIN in view.principal.rights else [],
+        "disk_free": shutil.disk_usage(context.settings.archiver_data).free,
+        "disk_least": context.settings.disk_min_free_bytes,
     }
     return view.page("activity.html", **values)
+
+
+@router.get("/activity/dead-letters")
+def dead_letters_address(_: CanView) -> Response:
+    """The address of a form, which a browser may open again after a sign-in."""
+    return redirect("/dead-letters")
 
 
 @router.post("/activity/dead-letters")

@@ -109,6 +109,7 @@ def import_uploads(view: CanChange, form: Form) -> Response:
     context = view.context
     wanted = [parse_id(one) for one in form.get("uploads", "").split()]
     mailbox = form.get("mailbox", "").strip()
+    context.backpressure.admit(context.engine, view.principal.user_id)
     item = upload_imports.begin(context.engine, context.settings, context.keyring, view.principal, wanted, mailbox)
     context.save_config()
     return redirect(f"/sources/{item.source_id}")

@@ -260,7 +260,7 @@ def test_a_file_import_is_never_started_again_by_the_clock(world: ImportWorld, h
     source = load_source(world, item)
     assert (source.status, source.next_due_at) == (SourceStatus.ERROR, None)
     with world.engine.begin() as connection:
-        assert scheduler.start_due(connection) == []
+        assert scheduler.start_due(connection, 10) == []
     world.drain()
     assert (world.load(waits).outcome, world.load(item).outcome == "success") == ("success", False)
 

@@ -103,7 +103,7 @@ def test_one_job_that_cannot_be_settled_keeps_the_relay_from_no_other(engine: En
 
     async def care() -> list[str]:
         async with JobQueues(url) as queues:
-            await Relay(engine, "", url, 1, 10)._maintain_once(queues)
+            await Relay(engine, "", url, 1, 10, 2)._maintain_once(queues)
             return [failed.id for failed in await queues.failed(QueueName.INGESTION)]
 
     assert asyncio.run(care()) == ["job-1"]

@@ -191,28 +191,53 @@ def test_two_ticks_at_the_same_second(engine: Engine) -> None:
         assert again
     for expected in (1, 0):  # what is announced is not announced again
         with engine.begin() as connection:
-            assert len(scheduler.start_due(connection)) == expected
+            assert len(scheduler.start_due(connection, 10)) == expected
 
 
-def test_at_most_two_of_an_owner_and_ten_in_a_tick(engine: Engine) -> None:
-    owners = []
+def add_owners(engine: Engine, count: int) -> list[UUID]:
+    owners = [uuid7() for _ in range(count)]
     with engine.begin() as connection:
-        for number in range(6):
-            owners.append(uuid7())
+        for number, owner in enumerate(owners):
             connection.execute(
-                text("INSERT INTO users (id, email) VALUES (:id, :email)"), {"id": owners[-1], "email": f"u{number}@x.org"}
+                text("INSERT INTO users (id, email) VALUES (:id, :email)"), {"id": owner, "email": f"{number}@x.org"}
             )
-    for number in range(24):
-        add_source(engine, f"s{number}", status="active", owner_id=owners[number % 6])
+    return owners
+
+
+def started_by_owner(engine: Engine, limit: int, per_owner: int = 0) -> list[int]:
     with engine.begin() as connection:
-        started = scheduler.start_due(connection)
-    assert len(started) == 10
-    ((most,),) = rows(
-        engine,
-        "SELECT max(n) FROM (SELECT count(*) AS n FROM ingestion_sources WHERE id = ANY(:ids) GROUP BY owner_id) x",
-        ids=started,
-    )
-    assert most == 2
+        started = scheduler.start_due(connection, limit, per_owner)
+    counted = rows(engine, "SELECT count(*) FROM ingestion_sources WHERE id = ANY(:ids) GROUP BY owner_id", ids=started)
+    return sorted(count for (count,) in counted)
+
+
+def test_owners_take_turns_and_use_what_the_others_leave(engine: Engine) -> None:
+    many, few, _ = add_owners(engine, 3)
+    for number in range(40):
+        add_source(engine, f"s{number}", status="active", owner_id=many)
+    for number in range(2):
+        add_source(engine, f"few{number}", status="active", owner_id=few)
+    assert started_by_owner(engine, 6) == [2, 4], "both take turns"
+    assert started_by_owner(engine, 6) == [], "those that are not sent yet use up the starts"
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE outbox SET sent_at = now()"))
+    assert started_by_owner(engine, 50, per_owner=5) == [5]
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE outbox SET sent_at = now()"))
+    assert started_by_owner(engine, 50) == [31], "alone, an owner gets every start"
+
+
+def test_sources_that_are_being_listed_use_up_starts(engine: Engine) -> None:
+    for number in range(3):
+        source_id = add_source(engine, f"s{number}", status="active")
+        if number < 2:
+            with engine.begin() as connection:
+                connection.execute(
+                    text("INSERT INTO sync_sessions (id, ingestion_source_id, state) VALUES (:id, :source, 'listing')"),
+                    {"id": uuid7(), "source": source_id},
+                )
+    assert started_by_owner(engine, 2) == []
+    assert started_by_owner(engine, 3) == [1]
 
 
 @pytest.mark.parametrize(("status", "due", "starts"), [
@@ -226,7 +251,7 @@ def test_which_sources_are_due(engine: Engine, status: str, due: str | None, sta
         connection.execute(
             text(f"UPDATE ingestion_sources SET next_due_at = {due or 'NULL'} WHERE id = :id"), {"id": source_id}
         )
-        assert bool(scheduler.start_due(connection)) is starts
+        assert bool(scheduler.start_due(connection, 10)) is starts
 
 
 def test_a_job_that_was_given_up_ends_in_postgres_once(engine: Engine) -> None:
