@@ -86,19 +86,19 @@ class PressureLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class BacklogReason:
     measure: str
     over: float
     """By how much the limit is exceeded."""
     text: str
 
 
-def refusal(pressure: Pressure, limits: PressureLimits, owner: UUID | None, more_bytes: int = 0) -> Refusal | None:
+def refusal(pressure: Pressure, limits: PressureLimits, owner: UUID | None, more_bytes: int = 0) -> BacklogReason | None:
     """Pure. Why bulk work of this owner is refused now; None if it is not."""
     return _by_lag(pressure, limits.lag_seconds, owner) or _by_spool(pressure, limits.spool_bytes, owner, more_bytes)
 
 
-def _by_lag(pressure: Pressure, limit: int, owner: UUID | None) -> Refusal | None:
+def _by_lag(pressure: Pressure, limit: int, owner: UUID | None) -> BacklogReason | None:
     """At the limit, an owner of half of the backlog is refused; at twice the limit of a quarter, and so on."""
     over, mine = pressure.lag_seconds - limit, pressure.waiting.get(owner, 0)
     if not limit or over <= 0 or not mine:
@@ -108,10 +108,10 @@ def _by_lag(pressure: Pressure, limit: int, owner: UUID | None) -> Refusal | Non
         return None
     minutes = round(pressure.lag_seconds / 60)
     text = f"the oldest message has waited {minutes} minutes to be indexed, and {part:.0%} of what waits longest is yours"
-    return Refusal("lag", over, f"{text}: try again when the backlog is smaller")
+    return BacklogReason("lag", over, f"{text}: try again when the backlog is smaller")
 
 
-def _by_spool(pressure: Pressure, limit: int, owner: UUID | None, more_bytes: int) -> Refusal | None:
+def _by_spool(pressure: Pressure, limit: int, owner: UUID | None, more_bytes: int) -> BacklogReason | None:
     """Who stays within an equal part of the limit is never refused."""
     over = pressure.spool_bytes + more_bytes - limit
     mine = pressure.spool.get(owner, 0) + more_bytes
@@ -120,7 +120,7 @@ def _by_spool(pressure: Pressure, limit: int, owner: UUID | None, more_bytes: in
         return None
     total, own = pressure.spool_bytes / 1e9, pressure.spool.get(owner, 0) / 1e9
     text = f"{total:,.1f} GB of uploads wait to be imported, {own:,.1f} GB of them yours"
-    return Refusal("spool", over, f"{text}: import or remove some first, or try again later")
+    return BacklogReason("spool", over, f"{text}: import or remove some first, or try again later")
 
 
 def measure(connection: Connection) -> Pressure:
