@@ -5,6 +5,7 @@ from __future__ import annotations
 from archiver.exports.workflow import EXPORT
 from archiver.maintenance.backups.drill import DRILL
 from archiver.maintenance.backups.workflow import BACKUP
+from archiver.marks.workflow import CHANGE
 from archiver.workflows.definition import Registry, registry
 
-WORKFLOWS: Registry = registry(EXPORT, BACKUP, DRILL)
+WORKFLOWS: Registry = registry(EXPORT, BACKUP, DRILL, CHANGE)

@@ -15,6 +15,8 @@ class Right(StrEnum):
     SEARCH = "search"
     EXPORT = "export"
     INGEST = "ingest"
+    MARK = "mark"
+    """Tags and notes."""
     VIEW = "view"
     """The state of the system: sources, runs, queues, dead letters."""
     ADMIN = "admin"
@@ -31,19 +33,21 @@ class KeyScope(StrEnum):
     SEARCH = "search"
     EXPORT = "export"
     INGEST = "ingest"
+    MARK = "mark"
     ADMIN = "admin"
 
 
 ROLE_RIGHTS: dict[UserRole, frozenset[Right]] = {
     UserRole.ADMINISTRATOR: frozenset(Right),
-    UserRole.AUDITOR: frozenset({Right.READ, Right.SEARCH, Right.EXPORT, Right.VIEW, Right.AUDIT, Right.ACCOUNT}),
-    UserRole.USER: frozenset({Right.READ, Right.SEARCH, Right.EXPORT, Right.INGEST, Right.ACCOUNT}),
+    UserRole.AUDITOR: frozenset({Right.READ, Right.SEARCH, Right.EXPORT, Right.MARK, Right.VIEW, Right.AUDIT, Right.ACCOUNT}),
+    UserRole.USER: frozenset({Right.READ, Right.SEARCH, Right.EXPORT, Right.INGEST, Right.MARK, Right.ACCOUNT}),
 }
 SCOPE_RIGHTS: dict[KeyScope, frozenset[Right]] = {
     KeyScope.READ: frozenset({Right.READ}),
     KeyScope.SEARCH: frozenset({Right.SEARCH}),
     KeyScope.EXPORT: frozenset({Right.EXPORT}),
     KeyScope.INGEST: frozenset({Right.INGEST}),
+    KeyScope.MARK: frozenset({Right.MARK}),
     KeyScope.ADMIN: frozenset({Right.ADMIN, Right.VIEW, Right.AUDIT}),
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from uuid import UUID
 
 from sqlalchemy import Connection
@@ -44,6 +44,8 @@ class MailScope:
     """All mailboxes (None), or these. Everything that shows mail applies it, and once more to the rows it is about to show."""
 
     mailboxes: frozenset[UUID] | None = None
+    reader: UUID | None = field(default=None, compare=False)
+    """Whose own tags and notes count; None: only shared ones."""
 
     def sees(self, mailbox_id: UUID) -> bool:
         return self.mailboxes is None or mailbox_id in self.mailboxes
@@ -52,7 +54,7 @@ class MailScope:
         """Only this mailbox, if it is in the scope; otherwise nothing."""
         if mailbox_id is None:
             return self
-        return MailScope(frozenset({mailbox_id}) if self.sees(mailbox_id) else frozenset())
+        return replace(self, mailboxes=frozenset({mailbox_id}) if self.sees(mailbox_id) else frozenset())
 
     def copies(self, alias: str = "c") -> str:
         """The condition on a row of message_copies. Deleted copies are visible to no principal."""
@@ -113,7 +115,7 @@ def writable_by(connection: Connection, principal: Principal) -> MailScope:
 def scope_of(connection: Connection, principal: Principal) -> MailScope:
     """Auditors see all mail, other users only with that right. Administrators get no exception."""
     if principal.role is UserRole.AUDITOR or principal.may_read_all:
-        return EVERYTHING
+        return MailScope(reader=principal.user_id)
     if principal.user_id is None:
         return NOTHING
-    return MailScope(frozenset(query(connection, _VISIBLE, UUID, user_id=principal.user_id)))
+    return MailScope(frozenset(query(connection, _VISIBLE, UUID, user_id=principal.user_id)), principal.user_id)

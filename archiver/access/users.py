@@ -13,12 +13,12 @@ from sqlalchemy.exc import IntegrityError
 
 from archiver.access import api_keys, audit
 from archiver.access.login import passwords
-from archiver.access.principal import Principal
+from archiver.access.principal import Principal, rights_of
 from archiver.db.ids import uuid7
 from archiver.db.sql import query, query_one, query_optional
 from archiver.db.states import UserRole
 from archiver.db.values import json_text
-from archiver.errors import Conflict, NotFound, UsageError
+from archiver.errors import Conflict, NotAllowed, NotFound, UsageError
 
 _ADDRESS = re.compile(r"[^\s@\x00-\x1f\x7f<>\"',;]{1,64}@[^\s@\x00-\x1f\x7f<>\"',;]{1,253}")
 _COLUMNS = (
@@ -70,6 +70,14 @@ def load(connection: Connection, user_id: UUID) -> User:
     if found is None:
         raise NotFound(f"there is no user {user_id}")
     return found
+
+
+def principal_of(connection: Connection, user_id: UUID) -> Principal:
+    """For work that goes on without the user: with the rights that they have at this moment."""
+    user = load(connection, user_id)
+    if user.disabled_at is not None:
+        raise NotAllowed(f"the user {user.email} is disabled")
+    return Principal(user.email, user.role, rights_of(user.role), user.id, user.may_read_all)
 
 
 def find(connection: Connection, name: str) -> User:

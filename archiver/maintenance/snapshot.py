@@ -35,6 +35,9 @@ _COLUMNS = {  # in the order in which they can be inserted
     "hold_messages": "hold_id, message_id, is_selected",
     "thread_splits": "id, message_id, created_by, created_by_id, created_at, undone_at, undone_by",
     "thread_split_members": "key, split_id",
+    "tags": "id, name, owner_id, created_by, created_by_id, created_at",
+    "message_tags": "tag_id, message_id",
+    "notes": "id, message_id, owner_id, author, text, is_shared, created_at, updated_at",
     "policy_versions": "id, policy_id, number, name, query, zone, counted_from, from_year_end, keep_for, delete_after, "
     "is_retired, reason, created_by, created_at, simulated_at, approved_by, approved_at, rejected_by, rejected_at",
     "retention_runs": "id, started_at, finished_at, version_ids, copies, messages, size_bytes, held, unclear, tombstone_ids, "
@@ -55,6 +58,7 @@ _CHANGED = {
     "signing_keys": "(id)",
     "alert_rules": "(name)",
     "alert_channels": "(id)",
+    "notes": "(id)",
     "thread_splits": "(id)",
 }
 """Rows that are replaced by those of a newer snapshot: a hold that was released stays released."""

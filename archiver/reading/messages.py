@@ -14,7 +14,7 @@ from uuid import UUID
 from sqlalchemy import Connection
 
 from archiver.access.scope import MailScope
-from archiver.db.sql import query, query_optional
+from archiver.db.sql import query, query_optional, uuids
 from archiver.errors import NotFound
 from archiver.search import conversations
 from archiver.search.conversations import MessageThread
@@ -35,6 +35,8 @@ _FOLDERS = """
     SELECT mailbox_id, folder, count(*) AS copies FROM message_copies WHERE mailbox_id = ANY(:ids) AND deleted_at IS NULL
     GROUP BY 1, 2 ORDER BY 1, 2"""
 THREAD_MOST = 500
+
+_VISIBLE_AMONG = "SELECT m.id FROM messages m WHERE m.id = ANY(CAST(:ids AS uuid[])) AND {seen}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,6 +334,12 @@ def mailboxes(connection: Connection, scope: MailScope, *, after: str = "", limi
     for folder in query(connection, _FOLDERS, FolderCount, ids=list(counted)):
         counted[folder.mailbox_id][folder.folder] = folder.copies
     return [replace(row, copies=sum(counted[row.id].values()), folders=counted[row.id]) for row in found]
+
+
+def visible_among(connection: Connection, scope: MailScope, message_ids: Sequence[UUID]) -> set[UUID]:
+    """Those of the messages that exist and are visible."""
+    statement = _VISIBLE_AMONG.format(seen=scope.messages())
+    return set(query(connection, statement, UUID, ids=uuids(message_ids), **scope.values()))
 
 
 def visible_hash(connection: Connection, scope: MailScope, message_id: UUID) -> tuple[bytes, int]:

@@ -63,6 +63,10 @@ _PARTS = "SELECT DISTINCT part_sha256 FROM message_parts WHERE message_id = ANY(
 _DROP_MESSAGES = "DELETE FROM messages WHERE id = ANY(:ids::uuid[])"
 _SHED_COPIES = "UPDATE message_copies SET message_id = NULL WHERE message_id = ANY(:ids::uuid[])"
 _DROP_PARTICIPANTS = "DELETE FROM participants WHERE message_id = ANY(:ids::uuid[])"
+_DROP_MARKS = (
+    "DELETE FROM message_tags WHERE message_id = ANY(:ids::uuid[])",
+    "DELETE FROM notes WHERE message_id = ANY(:ids::uuid[])",
+)
 _HASHES = "ARRAY(SELECT decode(h, 'hex') FROM unnest(string_to_array(:hashes, ',')) AS h)"
 _LOCK_OBJECTS = f"""
     SELECT count(*) FROM (
@@ -248,6 +252,8 @@ def drop_locked(connection: Connection, message_ids: set[UUID], dropped: set[byt
         sql.run(connection, _LOCK_OBJECTS, hashes=hashes)
         attachments = sql.query(connection, _ATTACHMENTS, bytes, ids=ids)
         sql.run(connection, _DROP_PARTICIPANTS, ids=ids)
+        for drop in _DROP_MARKS:
+            sql.run(connection, drop, ids=ids)
         sql.run(connection, _SHED_COPIES, ids=ids)
         sql.run(connection, _DROP_MESSAGES, ids=ids)
         _drop_attachments(connection, attachments, dropped)

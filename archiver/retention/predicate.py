@@ -67,6 +67,9 @@ class MailQuery:
                 raise QueryError(
                     "thread: can't be used here, because conversations grow", text, leaf.place.start, leaf.place.end
                 )
+            if isinstance(leaf, Held) and leaf.operator in ("tag", "note"):
+                reason = f"{leaf.operator}: can't be used here, because people add and remove tags and notes at any time"
+                raise QueryError(reason, text, leaf.place.start, leaf.place.end)
             if isinstance(leaf, Held) and leaf.operator in ("hold", "expires"):
                 reason = f"{leaf.operator}: can't be used here, because it depends on policies and holds themselves"
                 raise QueryError(reason, text, leaf.place.start, leaf.place.end)

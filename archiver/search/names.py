@@ -81,6 +81,12 @@ _HOLDS = """
         ARRAY(SELECT x.message_id FROM hold_messages x WHERE x.hold_id = h.id AND x.is_selected LIMIT :limit) AS message_ids
     FROM holds h WHERE h.released_at IS NULL AND (lower(h.name) LIKE :pattern OR CAST(h.id AS text) = :name)"""
 _MOST_SELECTED = 10_001
+_TAGGED = """
+    SELECT DISTINCT x.message_id FROM tags t JOIN message_tags x ON x.tag_id = t.id
+    WHERE lower(t.name) LIKE :pattern AND (t.owner_id IS NULL OR t.owner_id = CAST(:reader AS uuid)) LIMIT :limit"""
+_NOTED = """
+    SELECT DISTINCT n.message_id FROM notes n WHERE (n.is_shared OR n.owner_id = CAST(:reader AS uuid))
+    AND (:words = '*' OR to_tsvector('simple', n.text) @@ plainto_tsquery('simple', :words)) LIMIT :limit"""
 
 
 class DatabaseNames:
@@ -123,6 +129,14 @@ class DatabaseNames:
             )
             for row in rows
         ]
+
+    def tagged(self, pattern: str, reader: UUID | None, limit: int) -> Sequence[UUID]:
+        with self._engine.connect() as connection:
+            return query(connection, _TAGGED, UUID, pattern=like_pattern(pattern), reader=reader, limit=limit)
+
+    def noted(self, text: str, reader: UUID | None, limit: int) -> Sequence[UUID]:
+        with self._engine.connect() as connection:
+            return query(connection, _NOTED, UUID, words=text, reader=reader, limit=limit)
 
     def conversation(self, message: UUID, mailboxes: frozenset[UUID]) -> tuple[UUID | None, Sequence[UUID] | None]:
         with self._engine.connect() as connection:

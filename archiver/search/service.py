@@ -295,7 +295,8 @@ class MailSearch:
         tree = parse(query, (now or datetime.now(UTC)).replace(microsecond=0), zone)
 
         def read(*, exact: bool) -> Reading:
-            return self._searcher.resolve_joins(compile_query(tree, query, self._names, scope.mailboxes, exact=exact))
+            searches = compile_query(tree, query, self._names, scope.mailboxes, exact=exact, reader=scope.reader)
+            return self._searcher.resolve_joins(searches)
 
         found = read(exact=True)
         return found, found if exact or not has_bare_words(tree) else read(exact=False)

@@ -22,6 +22,7 @@ from archiver.db.tables.alerts import (
 )
 from archiver.db.tables.base import Base
 from archiver.db.tables.ledger import FolderListingTable, SkippedMessageTable, UnaccountedKeyTable
+from archiver.db.tables.marks import MailChangeItemTable, MailChangeTable, MessageTagTable, NoteTable, TagTable
 from archiver.db.tables.messages import (
     AttachmentTable,
     IndexLeaseTable,
@@ -80,13 +81,17 @@ __all__ = [
     "IndexLeaseTable",
     "IngestionSourceTable",
     "LoginSessionTable",
+    "MailChangeItemTable",
+    "MailChangeTable",
     "MailboxTable",
     "MaintenanceOutcomeTable",
     "MessageAttachmentTable",
     "MessageCopyTable",
     "MessagePartTable",
     "MessageTable",
+    "MessageTagTable",
     "MetricCounterTable",
+    "NoteTable",
     "ObjectTable",
     "OutboxTable",
     "PackTable",
@@ -102,6 +107,7 @@ __all__ = [
     "SyncRunTable",
     "SyncSessionMailboxTable",
     "SyncSessionTable",
+    "TagTable",
     "ThreadLinkTable",
     "ThreadRulesTable",
     "TombstoneTable",

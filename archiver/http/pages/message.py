@@ -18,7 +18,9 @@ from archiver.errors import NotFound, NotReady
 from archiver.http.api.downloads import attachment_name
 from archiver.http.mail_view import fold_quotes, frame_height, is_plain, passages_of
 from archiver.http.pages.base import Form, Posted, View, Viewed, redirect
+from archiver.http.pages.change_notice import describe_change
 from archiver.indexing import splitting, texts
+from archiver.marks import notes, tags
 from archiver.reading import messages
 from archiver.reading.content import IMAGE_TYPES, MailContent
 from archiver.reading.messages import ConversationWindow, MessageDetail, ThreadRow
@@ -56,13 +58,16 @@ _NEAR = 2
 
 
 @router.get("/messages/{message_id}")
-def message_page(view: Viewed, message_id: UUID, q: str = "", part: str = "", show: str = "") -> Response:
+def message_page(view: Viewed, message_id: UUID, q: str = "", part: str = "", show: str = "", change: str = "") -> Response:
     """`part=pane` returns the conversation with the message opened, without the frame of the page, for scripts."""
     with view.context.reading() as connection:
         scope = scope_of(connection, view.principal)
         detail = messages.detail(connection, scope, message_id)
         thread = messages.around(connection, scope, detail.message, _EACH_SIDE)
         held, kept, divided = [], [], None
+        own_tags = tags.tags_on(connection, scope, [message_id]).get(message_id, [])
+        own_notes = notes.notes_on(connection, scope, message_id)
+        known_tags = tags.list_tags(connection, scope)
         if Right.ADMIN in view.principal.rights:
             divided = splitting.split_of(connection, message_id, detail.internet_message_id)
         if Right.AUDIT in view.principal.rights:
@@ -80,6 +85,10 @@ def message_page(view: Viewed, message_id: UUID, q: str = "", part: str = "", sh
         "sections": _sections(thread.messages, message_id),
         "beginnings": _beginnings(view, thread, message_id),
         "divided": divided,
+        "tags": own_tags,
+        "notes": own_notes,
+        "known_tags": known_tags,
+        "change": describe_change(view, change) if change else None,
         "held": held,
         "kept": kept,
         "people": _people(detail),

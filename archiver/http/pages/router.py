@@ -17,6 +17,7 @@ from archiver.http.pages import (
     policies,
     retention,
     search,
+    selection,
     settings,
     sign_in,
     sources,
@@ -27,6 +28,7 @@ pages = APIRouter()
 for part in (
     search,
     message,
+    selection,
     sources,
     exports,
     activity,

@@ -16,14 +16,16 @@ from archiver.access.principal import Right
 from archiver.access.scope import scope_of
 from archiver.errors import NotFound
 from archiver.http.pages.base import Form, Posted, View, Viewed, local_path, redirect
+from archiver.http.pages.change_notice import describe_change
 from archiver.http.pages.histogram import histogram
+from archiver.marks import tags
 from archiver.reading import statistics
 from archiver.search import saved as saved_searches
 from archiver.search import suggestions
 from archiver.search.conversations import MOST_COUNTED
 from archiver.search.facets import FacetValue
 from archiver.search.query.errors import QueryError
-from archiver.search.service import Results
+from archiver.search.service import MessageHit, Results
 from archiver.sources import runs
 
 router = APIRouter(include_in_schema=False)
@@ -59,7 +61,9 @@ Text = Annotated[str, Query(max_length=_MAX_QUERY_CHARS)]
 
 
 @router.get("/")
-def search_page(view: Viewed, q: Text = "", sort: str = "", page: int = 1, part: str = "", similar: bool = False) -> Response:
+def search_page(
+    view: Viewed, q: Text = "", sort: str = "", page: int = 1, part: str = "", similar: bool = False, change: str = ""
+) -> Response:
     """`part=results` returns facets and list alone, for scripts."""
     query = q.strip()
     sort = sort if sort in ("newest", "oldest", "best") else "newest"
@@ -98,8 +102,25 @@ def search_page(view: Viewed, q: Text = "", sort: str = "", page: int = 1, part:
         (one, view.t(f"search.{one}"), link(query, one, similar=similar), one == sort) for one in ("newest", "oldest", "best")
     ]
     values["saved"] = saved_searches.of(view.user)
+    values |= _marks(view, values["results"], change)
     values["is_saved"] = any(one["query"] == query for one in values["saved"])
     return view.page("search_results.html" if part == "results" else "search.html", **values)
+
+
+def _marks(view: View, results: Results | None, change: str) -> dict[str, Any]:
+    """The reader's tags, those on the hits, and the notice of the change that was just made."""
+    shown = [one for hit in results.hits for one in (hit.id, *hit.also)] if results else []
+    with view.context.reading() as connection:
+        scope = scope_of(connection, view.principal)
+        listed = view.context.count_cache.get(("tags", scope.reader), lambda: tags.list_tags(connection, scope))
+        on_hits = tags.tags_on(connection, scope, shown)
+
+    def names_on(hit: MessageHit) -> list[tuple[str, bool]]:
+        """The tags of the messages that a row stands for."""
+        found = [tag for one in (hit.id, *hit.also) for tag in on_hits.get(one, ())]
+        return list(dict.fromkeys((tag.name, tag.is_shared) for tag in found))
+
+    return {"tags": listed, "names_on": names_on, "change": describe_change(view, change) if change else None}
 
 
 def _search(view: View, query: str, sort: str, page: int, *, similar: bool, grouped: bool) -> Results:

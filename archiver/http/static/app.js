@@ -1,5 +1,6 @@
 // Progressive enhancement: every page works without it. Adds results while typing, a reading pane, and keyboard shortcuts.
 import "./frames.js";
+import "./selection.js";
 
 const $ = (selector, root = document) => root.querySelector(selector);
 const $$ = (selector, root = document) => [...root.querySelectorAll(selector)];
@@ -297,9 +298,14 @@ function arrange() {
     const count = ticks.reduce((sum, one) => sum + 1 + (one.value.match(/\S+/g)?.length ?? 0), 0); // with the conversation's other hits
     selected.hidden = count === 0;
     const everything = $("#select-all");
-    if (everything) everything.hidden = ticks.length < $$(".hit").length; // all of this page: offer all of the others
+    if (everything) {
+      everything.hidden = ticks.length < $$(".hit").length; // all of this page: offer all of the others
+      if (everything.hidden) $("input", everything).checked = false;
+    }
     $(".hits").classList.toggle("selecting", count > 0);
-    $("#selected-count").textContent = selected.dataset.text.replace("#", String(count));
+    const isEvery = Boolean(everything && $("input", everything).checked);
+    $("#selected-count").textContent = isEvery ? selected.dataset.every : selected.dataset.text.replace("#", String(count));
+    for (const button of $$("[formaction='/export']", selected)) button.value = isEvery ? "all" : "selected";
   }
   const histogram = $(".histogram");
   if (histogram && !histogram.dataset.ready) {
@@ -326,7 +332,7 @@ function arrange() {
 }
 
 document.addEventListener("change", async (event) => {
-  if (event.target.closest(".hit")) arrange();
+  if (event.target.closest(".hit, #select-all")) arrange();
   const { into } = event.target.dataset;
   if (into) document.getElementById(into).value = await event.target.files[0].text();
 });

@@ -25,6 +25,7 @@ from archiver.search.words import WORD, words
 MAX_SEARCHES: Final = 32
 MAX_TERMS: Final = 10  # Meilisearch uses ten words of a search and drops the others
 MAX_VALUES: Final = 10_000
+MAX_MARKED: Final = 100_000
 
 _EXCLUDED = re.compile(r'-"[^"]*"')
 _ANGLE = re.compile(r"<([^<>\s@]++@[^<>\s]++)>")
@@ -53,6 +54,8 @@ class Names(Protocol):
     def folders(self, pattern: str, mailboxes: frozenset[UUID] | None, limit: int) -> Sequence[str]: ...
     def labels(self, pattern: str, mailboxes: frozenset[UUID] | None, limit: int) -> Sequence[str]: ...
     def holds(self, name: str) -> Sequence[HoldScope]: ...
+    def tagged(self, pattern: str, reader: UUID | None, limit: int) -> Sequence[UUID]: ...
+    def noted(self, text: str, reader: UUID | None, limit: int) -> Sequence[UUID]: ...
     def conversation(self, message: UUID, mailboxes: frozenset[UUID]) -> tuple[UUID | None, Sequence[UUID] | None]:
         """The conversation of a message as these mailboxes show it: a whole thread, or these messages."""
 
@@ -82,13 +85,19 @@ class Search:
 
 
 def compile_query(
-    tree: Node, query: str, names: Names, mailboxes: frozenset[UUID] | None, *, exact: bool = False
+    tree: Node,
+    query: str,
+    names: Names,
+    mailboxes: frozenset[UUID] | None,
+    *,
+    exact: bool = False,
+    reader: UUID | None = None,
 ) -> tuple[Search, ...]:
     """The searches; none if nothing can match. `mailboxes`: the visible ones, None for no limit.
 
-    `exact`: bare words also match only exactly.
+    `exact`: bare words also match only exactly. `reader`: whose own tags and notes are searched, beside the shared ones.
     """
-    expression = _Compiler(query, names, mailboxes).node(tree, mailboxes)
+    expression = _Compiler(query, names, mailboxes, reader).node(tree, mailboxes)
     if mailboxes is not None:
         expression = all_of([_among("mailbox", map(str, mailboxes)), expression])
     parts = list(islice(boolean.split(expression), MAX_SEARCHES + 1))
@@ -118,10 +127,11 @@ def _search(part: QueryPart, strict: set[Term]) -> Search:
 
 
 class _Compiler:
-    def __init__(self, query: str, names: Names, scope: frozenset[UUID] | None) -> None:
+    def __init__(self, query: str, names: Names, scope: frozenset[UUID] | None, reader: UUID | None) -> None:
         self._query = query
         self._names = names
         self._scope = scope
+        self._reader = reader
 
     def node(self, tree: Node, visible: frozenset[UUID] | None) -> Expression:
         match tree:
@@ -192,6 +202,8 @@ class _Compiler:
     def _held(self, leaf: Held, visible: frozenset[UUID] | None) -> Expression:
         if leaf.operator == "hold":
             return self._on_hold(leaf)
+        if leaf.operator in ("tag", "note"):
+            return self._marked(leaf)
         if leaf.operator == "source" and visible is None:
             return _among("source", map(str, self._sources(leaf)))
         if leaf.operator in ("mailbox", "source"):
@@ -208,6 +220,13 @@ class _Compiler:
         if len(tokens) > MAX_VALUES:
             raise self._error(f"{leaf.operator}:{leaf.value} matches more than {MAX_VALUES:,} {attribute}s", leaf.place)
         return _among(attribute if visible is not None else f"any_{attribute}", tokens)
+
+    def _marked(self, leaf: Held) -> Expression:
+        look_up = self._names.tagged if leaf.operator == "tag" else self._names.noted
+        found = look_up(leaf.value, self._reader, MAX_MARKED + 1)  # unknown names find nothing: shared ones can be confidential
+        if len(found) > MAX_MARKED:
+            raise self._error(f"more than {MAX_MARKED:,} messages have {leaf.operator}:{leaf.value}", leaf.place)
+        return _among("id", map(str, found))
 
     def _on_hold(self, leaf: Held) -> Expression:
         """Only for readers of all mail: holds can be confidential."""

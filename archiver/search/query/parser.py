@@ -23,7 +23,7 @@ MAX_DEPTH = 20
 
 _IN = ("from", "to", "cc", "bcc", "participant", "subject", "filename")
 _VALUE = ("has", "type", "list", "message-id", "sha256", "thread")
-_HELD = ("in", "label", "mailbox", "source", "hold")
+_HELD = ("in", "label", "mailbox", "source", "hold", "tag", "note")
 _TIME = ("before", "after", "on", "older_than", "newer_than")
 _SIZE = ("larger", "smaller")
 OPERATORS = (*_IN, *_VALUE, *_HELD, *_TIME, *_SIZE)
@@ -32,7 +32,7 @@ _ALIASES = {
     "until": "before", "older-than": "older_than", "newer-than": "newer_than", "older": "before", "newer": "after",
     "bigger": "larger", "size": "larger", "larger_than": "larger", "smaller_than": "smaller", "attachment": "filename",
     "file": "filename", "sender": "from", "recipient": "to", "with": "participant", "filetype": "type", "hash": "sha256",
-    "tag": "label", "account": "mailbox", "date": "on", "title": "subject",
+    "account": "mailbox", "date": "on", "title": "subject",
 }  # fmt: skip
 _TOKEN = re.compile(
     r"""\s*(?:

@@ -43,7 +43,8 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Where copies are: `in:`, `label:`, `mailbox:`, `source:`; and the legal `hold:` that they are on."""
+    """Where copies are: `in:`, `label:`, `mailbox:`, `source:`; the legal `hold:` that they are on; the reader's `tag:` and
+    `note:`."""
 
     operator: str
     value: str

@@ -21,6 +21,7 @@ PEOPLE = ("anonymous", "nobody", "bob", "alice", "carol", "auditor", "admin")
 # what a route answers to those who may use it and to those who may not; "mail" routes are asked for alice's message
 OPEN, OIDC, ACCOUNT, ME, MAIL, MAILBOX, VIEW = "open", "oidc", "account", "me", "mail", "mailbox", "view"
 ADMIN, AUDIT, INGEST, UPLOAD, EXPORT, SEARCH = "admin", "audit", "ingest", "upload", "export", "search"
+MARK = "mark"
 ROUTES: dict[tuple[str, str], str] = {
     ("GET", "/first-start"): OPEN,
     ("POST", "/first-start"): OPEN,
@@ -128,6 +129,15 @@ ROUTES: dict[tuple[str, str], str] = {
     ("GET", "/messages/{message_id}/copies"): MAIL,
     ("POST", "/messages/{message_id}/split"): ADMIN,
     ("DELETE", "/messages/{message_id}/split"): ADMIN,
+    ("GET", "/messages/{message_id}/notes"): MAIL,
+    ("POST", "/messages/{message_id}/notes"): MARK,
+    ("PUT", "/messages/{message_id}/notes/{note_id}"): MARK,
+    ("DELETE", "/messages/{message_id}/notes/{note_id}"): MARK,
+    ("GET", "/tags"): MAILBOX,
+    ("DELETE", "/tags/{tag_id}"): MARK,
+    ("POST", "/changes"): MARK,
+    ("GET", "/changes/{change_id}"): MARK,
+    ("POST", "/changes/{change_id}/undo"): MARK,
     ("GET", "/search"): SEARCH,
     ("GET", "/facets"): SEARCH,
     ("GET", "/suggestions"): MAILBOX,
@@ -162,6 +172,7 @@ REFUSED: dict[str, dict[str, int]] = {
     UPLOAD: {"anonymous": 401, "auditor": 403},
     SEARCH: {"anonymous": 401},
     EXPORT: {"anonymous": 401},
+    MARK: {"anonymous": 401},
     VIEW: _USER,
     AUDIT: _USER,
     ADMIN: {**_USER, "auditor": 403},
@@ -202,6 +213,9 @@ def ask(company: Company, who: str, method: str, path: str) -> Any:
         "policy_id",
         "version_id",
         "run_id",
+        "note_id",
+        "tag_id",
+        "change_id",
     ):
         filled = filled.replace(f"{{{name}}}", NOWHERE)
     options: dict[str, Any] = {}
