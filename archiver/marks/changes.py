@@ -223,11 +223,16 @@ def finish(connection: Connection, principal: Principal, change: MailChange) -> 
     """The caller stores the configuration afterwards."""
     sql.run(connection, _FINISH, id=change.id, at=datetime.now(UTC))
     done = progress(connection, change)
-    action = {"tag": "message.tagged", "untag": "message.untagged", "delete": "message.deletion_done"}.get(
-        change.action, "note.added"
-    )
-    values = {"subject": change.subject} if change.tag_id else {}
-    audit.record(connection, principal, action, "change", change.id, messages=done.changed, **values)
+    values = {"messages": done.changed, **({"tag": change.subject} if change.tag_id else {})}
+    match ChangeAction(change.action):
+        case ChangeAction.TAG:
+            audit.record(connection, principal, "message.tagged", "change", change.id, **values)
+        case ChangeAction.UNTAG:
+            audit.record(connection, principal, "message.untagged", "change", change.id, **values)
+        case ChangeAction.DELETE:
+            audit.record(connection, principal, "message.deletion_done", "change", change.id, **values)
+        case _:
+            audit.record(connection, principal, "note.added", "change", change.id, **values)
 
 
 def fail(connection: Connection, change_id: UUID, error: str) -> None:

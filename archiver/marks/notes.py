@@ -35,7 +35,7 @@ _REMOVE = "DELETE FROM notes n WHERE n.id = :id AND n.message_id = :message_id A
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class MessageNote:
     id: UUID
     message_id: UUID
     author: str
@@ -53,9 +53,9 @@ def clean_text(text: str) -> str:
     return found
 
 
-def notes_on(connection: Connection, scope: MailScope, message_id: UUID) -> list[Note]:
+def notes_on(connection: Connection, scope: MailScope, message_id: UUID) -> list[MessageNote]:
     """The caller has checked that the message is visible."""
-    return sql.query(connection, _ON_MESSAGE, Note, id=message_id, reader=scope.reader)
+    return sql.query(connection, _ON_MESSAGE, MessageNote, id=message_id, reader=scope.reader)
 
 
 def add(

@@ -17,7 +17,7 @@ from archiver.http.auth import Context, Marker, Reader
 from archiver.marks import changes, notes, tags
 from archiver.marks import workflow as change_runs
 from archiver.marks.changes import ChangeAction, ChangeRequest, MailChange
-from archiver.marks.notes import Note
+from archiver.marks.notes import MessageNote
 from archiver.marks.tags import Tag
 
 router = APIRouter(tags=["messages"])
@@ -75,7 +75,7 @@ def remove_tag(tag_id: UUID, principal: Marker, context: Context) -> None:
 
 
 @router.get("/messages/{message_id}/notes")
-def list_notes(message_id: UUID, principal: Reader, context: Context) -> Page[Note]:
+def list_notes(message_id: UUID, principal: Reader, context: Context) -> Page[MessageNote]:
     """Your own, and the shared ones."""
     with context.reading() as connection:
         scope = scope_of(connection, principal)
