@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from uuid import UUID
 
-from sqlalchemy import ForeignKey, Index, func, text
+from sqlalchemy import ForeignKey, Index, false, func
+from sqlalchemy import text as sql_text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from archiver.db.tables.base import Base, Count, CreatedAt, Id
@@ -25,7 +26,7 @@ class TagTable(Base):
     created_at: Mapped[CreatedAt]
 
     __table_args__ = (
-        Index("uq_tags_name", func.lower(text("name")), "owner_id", unique=True, postgresql_nulls_not_distinct=True),
+        Index("uq_tags_name", func.lower(sql_text("name")), "owner_id", unique=True, postgresql_nulls_not_distinct=True),
     )
 
 
@@ -46,7 +47,7 @@ class NoteTable(Base):
     owner_id: Mapped[UUID | None] = mapped_column(ForeignKey("users.id", ondelete="SET NULL"), index=True)
     author: Mapped[str]
     text: Mapped[str]
-    is_shared: Mapped[bool] = mapped_column(server_default=text("false"))
+    is_shared: Mapped[bool] = mapped_column(server_default=false())
     created_at: Mapped[CreatedAt]
     updated_at: Mapped[datetime | None]
 
@@ -79,6 +80,6 @@ class MailChangeItemTable(Base):
 
     change_id: Mapped[UUID] = mapped_column(ForeignKey("mail_changes.id", ondelete="CASCADE"), primary_key=True)
     message_id: Mapped[UUID] = mapped_column(primary_key=True)
-    is_done: Mapped[bool] = mapped_column(server_default=text("false"))
-    is_changed: Mapped[bool] = mapped_column(server_default=text("false"))
+    is_done: Mapped[bool] = mapped_column(server_default=false())
+    is_changed: Mapped[bool] = mapped_column(server_default=false())
     """Whether anything was changed: it had not been like that before."""

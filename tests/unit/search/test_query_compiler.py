@@ -29,6 +29,12 @@ class KnownNames:
     def sources(self, name: str) -> dict[UUID, frozenset[UUID]]:
         return {WORK: frozenset({ALICE, BOB})} if name == "work" else {}
 
+    def tagged(self, pattern: str, reader: UUID | None, limit: int) -> Sequence[UUID]:
+        return [UUID(int=7)] if (pattern, reader) == ("mine", UUID(int=1)) else []
+
+    def noted(self, text: str, reader: UUID | None, limit: int) -> Sequence[UUID]:
+        return [UUID(int=number) for number in range(limit if text == "everywhere" else 0)]
+
     def holds(self, name: str) -> Sequence[HoldScope]:
         return (
             [HoldScope(frozenset({ALICE}), ("eve@x.org",), Text("deal", True, QuerySpan(0, 4)), (BOB,))]
@@ -164,3 +170,15 @@ def test_a_hold_is_what_it_is_on_and_only_readers_of_everything_see_it() -> None
     for query, mailboxes in (("hold:other", None), ("hold:lamp", frozenset({ALICE}))):
         with pytest.raises(QueryError, match="there is no hold"):
             searches(query, mailboxes)
+
+
+def test_tags_are_those_of_the_reader_and_notes_have_a_limit() -> None:
+    def compiled(query: str, reader: int) -> tuple[Search, ...]:
+        return compile_query(
+            parse(query, datetime(2024, 1, 1, tzinfo=UTC), UTC), query, KnownNames(), None, reader=UUID(int=reader)
+        )
+
+    assert [search.filter for search in compiled("tag:mine", 1)] == [f'id = "{UUID(int=7)}"']
+    assert compiled("tag:mine", 2) == ()
+    with pytest.raises(QueryError, match="more than 100,000 messages have note:everywhere"):
+        compiled("note:everywhere", 1)
