@@ -358,7 +358,7 @@ def _write_failed(connection: Connection, failed: Sequence[UnreadableDocument]) 
     ]
     done = set(sql.query(connection, statements.FAIL, UUID, rows=sql.rows(rows)))
     letters = [{"i": uuid7(), "m": item.row.id, "r": item.reason} for item in failed if item.row.id in done]
-    sql.run(connection, statements.ADD_DEAD_LETTERS, rows=sql.rows(letters))
+    sql.run(connection, statements.ADD_DEAD_LETTERS, rows=sql.rows(letters), parser=statements.PARSER_MARK)
     return done
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from archiver.mail.message import PARSER_VERSION
+from archiver.search.document import DOCUMENT_VERSION
+
 LEASE_SECONDS = 20
 
 _COLUMNS = """
@@ -118,11 +121,18 @@ RAISE = """
     FROM (SELECT id FROM messages WHERE id = ANY(:ids) ORDER BY id FOR NO KEY UPDATE) AS lost
     WHERE messages.id = lost.id RETURNING messages.id"""
 
+PARSER_MARK = f"{PARSER_VERSION}.{DOCUMENT_VERSION}"
+"""What read a message that failed. Those that failed with another one are worth another attempt."""
+
+# The pause doubles with each attempt, because it is as long as all attempts before it together.
 ADD_DEAD_LETTERS = """
-    INSERT INTO dead_letters (id, kind, message_id, reason)
-    SELECT i, 'document', m, r FROM json_to_recordset(:rows::json) AS x(i uuid, m uuid, r text)
+    INSERT INTO dead_letters (id, kind, message_id, reason, payload, next_try_at)
+    SELECT i, 'document', m, r, jsonb_build_object('parser', CAST(:parser AS text)), now() + interval '10 minutes'
+    FROM json_to_recordset(:rows::json) AS x(i uuid, m uuid, r text)
     ON CONFLICT (message_id) WHERE kind = 'document' DO UPDATE SET
-        reason = excluded.reason, attempts = dead_letters.attempts + 1, last_failed_at = now()"""
+        reason = excluded.reason, attempts = dead_letters.attempts + 1, last_failed_at = now(),
+        payload = dead_letters.payload || excluded.payload,
+        next_try_at = now() + least(interval '24 hours', greatest(interval '10 minutes', now() - dead_letters.created_at))"""
 
 DROP_DEAD_LETTERS = "DELETE FROM dead_letters WHERE kind = 'document' AND message_id = ANY(:ids::uuid[])"
 

@@ -15,11 +15,15 @@ from archiver.queue.jobs import BadJob, ContinuousSync, InitialImport, Job, JobE
 from archiver.queue.queues import FailedJob
 from archiver.sync import cycle, import_queue, outbox, sessions
 
+# The pause doubles with each attempt, because it is as long as all attempts before it together.
 _KEEP = text("""
-    INSERT INTO dead_letters (id, kind, source_id, queue, job, job_id, payload, reason, attempts)
-    VALUES (:id, 'job', :source, :queue, :job, :job_id, CAST(:payload AS jsonb), :reason, :attempts)
-    ON CONFLICT (queue, job_id) WHERE kind = 'job' DO UPDATE SET reason = excluded.reason,
-        attempts = dead_letters.attempts + excluded.attempts, last_failed_at = now(), discarded_at = NULL""")
+    INSERT INTO dead_letters (id, kind, source_id, queue, job, job_id, payload, reason, attempts, next_try_at)
+    VALUES (:id, 'job', :source, :queue, :job, :job_id, CAST(:payload AS jsonb), :reason, :attempts,
+        CASE WHEN :is_retried THEN now() + interval '10 minutes' END)
+    ON CONFLICT (queue, job_id) WHERE kind = 'job' DO UPDATE SET reason = excluded.reason, payload = excluded.payload,
+        attempts = dead_letters.attempts + excluded.attempts, last_failed_at = now(), discarded_at = NULL,
+        next_try_at = CASE WHEN :is_retried THEN
+            now() + least(interval '24 hours', greatest(interval '10 minutes', now() - dead_letters.created_at)) END""")
 _SOURCE_OF_SESSION = "SELECT ingestion_source_id FROM sync_sessions WHERE id = :id"
 _LISTING_SESSION = "SELECT id FROM sync_sessions WHERE ingestion_source_id = :id AND state = 'listing'"
 
@@ -49,7 +53,8 @@ def settle_failed(connection: Connection, failed: FailedJob, settlers: Mapping[s
             _fail_listing(connection, job.source_id, failed.reason)
             if isinstance(job, InitialImport) and (import_id := _uuid(job.import_id)):
                 import_queue.fail(connection, import_id, job.source_id, failed.reason)
-        _store_dead_letter(connection, failed, source_id)
+        is_import = isinstance(job, InitialImport) and bool(job.import_id)  # which runs once, and is repeated by people
+        _store_dead_letter(connection, failed, source_id, is_retried=job is not None and row_id is not None and not is_import)
     if row_id is not None:
         outbox.settle(connection, row_id)
 
@@ -66,10 +71,12 @@ def _fail_listing(connection: Connection, source_id: UUID, reason: str) -> None:
         cycle.abandon(connection, session_id, RunOutcome.FAILED, f"its mailboxes could not be listed: {reason}")
 
 
-def _store_dead_letter(connection: Connection, failed: FailedJob, source_id: UUID | None) -> None:
+def _store_dead_letter(connection: Connection, failed: FailedJob, source_id: UUID | None, *, is_retried: bool) -> None:
+    """`is_retried`: by itself. Jobs of a schedule are not, because it runs them again."""
     values = {"id": uuid7(), "source": source_id, "queue": str(failed.queue), "job": failed.name, "job_id": failed.id}
     payload = json_text(failed.data)
-    connection.execute(_KEEP, {**values, "payload": payload, "reason": failed.reason, "attempts": max(1, failed.attempts)})
+    more = {"payload": payload, "reason": failed.reason, "attempts": max(1, failed.attempts), "is_retried": is_retried}
+    connection.execute(_KEEP, {**values, **more})
 
 
 def _existing_source(connection: Connection, source_id: UUID) -> UUID | None:

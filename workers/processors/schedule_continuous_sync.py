@@ -7,7 +7,7 @@ from archiver.logs import get_logger
 from archiver.maintenance.backups import schedule as backups
 from archiver.queue.jobs import JobEnvelope, ScheduleContinuousSync, SyncCycleFinished
 from archiver.retention import erasures
-from archiver.sources import upload_imports
+from archiver.sources import retries, upload_imports
 from archiver.sync import import_queue, outbox, scheduler
 from archiver.workflows import service as workflows
 from workers.context import WorkerContext
@@ -23,6 +23,7 @@ def process(_: ScheduleContinuousSync, work: WorkerContext, __: JobEnvelope) -> 
         with work.engine.begin() as connection:
             started = scheduler.start_due(connection, work.settings.sync_starts_per_tick, work.settings.sync_starts_per_owner)
             import_queue.start_orphaned(connection)
+            retries.retry_due(connection)
             workflows.maintain(connection)
             backups.start_due(connection, work.settings)
             is_purging = erasures.is_purging(connection)
