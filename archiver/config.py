@@ -6,136 +6,33 @@ import os
 import re
 from collections.abc import Mapping
 from functools import cached_property
-from ipaddress import IPv4Network, IPv6Network, ip_network
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from dotenv import dotenv_values
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
 from archiver.errors import ConfigError
-
-_INTERVAL = re.compile(r"(\d+)\s*(s|m|h|d)")
-_INTERVAL_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-_SIZE = re.compile(r"(\d+)\s*(K|M|G|T)?(?:i?B)?", re.IGNORECASE)
-_SIZE_BYTES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-
-
-_EACH_MINUTE = "* * * * *"
-
-
-def interval_seconds(text: str) -> int | None:
-    """`30s`, `5m`, `2h`, `1d` as seconds; None for anything else, such as a cron pattern."""
-    match = _INTERVAL.fullmatch(text.strip())
-    return int(match[1]) * _INTERVAL_SECONDS[match[2]] if match else None
-
-
-def check_schedule(text: str) -> str:
-    """Raises ValueError with the allowed forms."""
-    text = " ".join(text.split())
-    seconds = interval_seconds(text)
-    if seconds is not None:
-        if seconds < 1:
-            raise ValueError("an interval of at least 1s")
-        return text
-    if text == _EACH_MINUTE:
-        return text
-    from croniter import croniter  # takes long to load, and the default needs none of it
-
-    if len(text.split()) not in (5, 6) or not croniter.is_valid(text, second_at_beginning=True):
-        raise ValueError(
-            'a cron pattern of 5 or 6 fields such as "*/5 * * * *" (6: seconds first), or an interval such as 30s, 5m, 2h, 1d'
-        )
-    return text
-
-
-def _size(value: object) -> object:
-    if isinstance(value, str):
-        match = _SIZE.fullmatch(value.strip())
-        if not match:
-            raise ValueError("a number of bytes, optionally with K, M, G or T, such as 2G")
-        return int(match[1]) * _SIZE_BYTES[(match[2] or "").upper()]
-    return value
-
-
-def _url(*schemes: str, needs_host: bool = True) -> Any:
-    allowed = " or ".join(f"{scheme}://…" for scheme in schemes)
-
-    def check(secret: SecretStr) -> SecretStr:
-        try:
-            parts = urlsplit(secret.get_secret_value())
-            parts.port  # noqa: B018  (raises ValueError for an invalid port)
-        except ValueError as error:
-            raise ValueError(f"an address {allowed}") from error
-        if parts.scheme not in schemes or (needs_host and not parts.hostname and not parts.path.strip("/")):
-            raise ValueError(f"an address {allowed}")
-        return secret
-
-    return AfterValidator(check)
-
-
-def _addresses(secret: SecretStr) -> SecretStr:
-    if not all(":" in address for address in secret.get_secret_value().split()):
-        raise ValueError("addresses, separated by spaces, such as mailto:ann@example.org https://host/path#secret")
-    return secret
-
-
-def _networks(value: object) -> object:
-    if not isinstance(value, str):
-        return value
-    try:
-        return tuple(ip_network(part.strip()) for part in value.split(",") if part.strip())
-    except ValueError as error:
-        raise ValueError("addresses or networks, separated by commas, such as 10.0.0.0/8,::1") from error
-
-
-def _group_roles(value: object) -> object:
-    """`group=role` pairs; the first match counts, and the group `*` matches every user."""
-    if not isinstance(value, str):
-        return value
-    pairs = [tuple(part.strip() for part in entry.rpartition("=")[::2]) for entry in value.split(",") if entry.strip()]
-    if any(not group or role not in ("administrator", "auditor", "user") for group, role in pairs):
-        raise ValueError("group=role pairs, separated by commas, such as archive-admins=administrator,*=user")
-    return tuple(pairs)
-
-
-def _names(value: object) -> object:
-    return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
-
-
-def _folder(path: Path) -> Path:
-    return Path(os.path.abspath(path.expanduser()))  # noqa: PTH100  (resolve() would follow symbolic links, which are used on purpose)
-
-
-def _backup_target(address: str) -> str:
-    """A folder as an absolute path, or s3://bucket/prefix."""
-    if address.startswith("s3://"):
-        if not re.fullmatch(r"s3://[A-Za-z0-9][A-Za-z0-9._-]{1,62}(?:/[^?#]*)?", address):
-            raise ValueError("a folder, or s3://bucket/prefix")
-        return address
-    if "://" in address:
-        raise ValueError("a folder, or s3://bucket/prefix")
-    return str(_folder(Path(address)))
-
-
-def _ocr_languages(value: object) -> object:
-    names = [part.strip() for part in re.split(r"[+,]", value)] if isinstance(value, str) else []
-    if not names or not all(re.fullmatch(r"[A-Za-z]{3}[A-Za-z_]{0,20}(?:/[A-Za-z]{3,20})?", name) for name in names):
-        raise ValueError("languages as tesseract names them, such as eng or eng+deu+chi_sim")
-    return "+".join(names)
-
-
-Schedule = Annotated[str, AfterValidator(check_schedule)]
-Size = Annotated[int, BeforeValidator(_size), Field(ge=0)]
-Port = Annotated[int, Field(ge=1, le=65535)]
-DatabaseUrl = Annotated[SecretStr, _url("postgresql", "postgres", needs_host=False)]
-RedisUrl = Annotated[SecretStr, _url("redis", "rediss", "unix")]
-HttpUrl = Annotated[SecretStr, _url("http", "https")]
-Networks = Annotated[tuple[IPv4Network | IPv6Network, ...], BeforeValidator(_networks)]
-Names = Annotated[tuple[str, ...], BeforeValidator(_names)]
-OcrLanguages = Annotated[str, BeforeValidator(_ocr_languages)]
-GroupRoles = Annotated[tuple[tuple[str, str], ...], BeforeValidator(_group_roles)]
+from archiver.setting_types import (
+    DatabaseUrl,
+    GroupRoles,
+    HttpUrl,
+    Names,
+    Networks,
+    OcrLanguages,
+    Port,
+    RedisUrl,
+    Schedule,
+    Size,
+    addresses,
+    backup_target,
+    folder,
+    url,
+)
+from archiver.setting_types import check_schedule as check_schedule
+from archiver.setting_types import interval_seconds as interval_seconds
 
 
 class Settings(BaseModel):
@@ -181,7 +78,7 @@ class Settings(BaseModel):
     sample_sources: bool = False
 
     # storage
-    archiver_data: Annotated[Path, AfterValidator(_folder)] = Path("data")
+    archiver_data: Annotated[Path, AfterValidator(folder)] = Path("data")
     storage_type: Literal["local", "s3"] = "local"
     storage_s3_endpoint: HttpUrl | None = None
     storage_s3_bucket: str | None = None
@@ -200,7 +97,7 @@ class Settings(BaseModel):
     archiver_admin_purpose: Literal["own_mail", "company"] = "company"
 
     # backups
-    backup_target: Annotated[str, AfterValidator(_backup_target)] | None = None
+    backup_target: Annotated[str, AfterValidator(backup_target)] | None = None
     backup_frequency: Schedule = "1d"
     backup_keep: Annotated[int, Field(ge=1, le=1000)] = 7
     backup_s3_endpoint: HttpUrl | None = None
@@ -209,12 +106,30 @@ class Settings(BaseModel):
     backup_s3_secret_access_key: SecretStr | None = None
     backup_s3_force_path_style: bool | None = None
     drill_frequency: Schedule | Literal["never"] = "30d"
-    drill_folder: Annotated[Path, AfterValidator(_folder)] | None = None
+    drill_folder: Annotated[Path, AfterValidator(folder)] | None = None
 
     # retention
     two_person_approval: Literal["auto", "on", "off"] = "auto"
     retention_frequency: Schedule = "1h"
     retention_max_deletions: Annotated[int, Field(ge=1, le=100_000_000)] = 100_000
+
+    # journaling by SMTP; a port enables it
+    journal_port: Port | None = None
+    journal_tls_port: Port | None = None
+    journal_host: str = "127.0.0.1"
+    journal_name: str | None = None
+    journal_tls_certificate: Annotated[Path, AfterValidator(folder)] | None = None
+    journal_tls_key: Annotated[Path, AfterValidator(folder)] | None = None
+    journal_require_tls: bool = True
+    journal_networks: Networks = (ip_network("127.0.0.0/8"), ip_network("::1"))
+    journal_addresses: Names = ()
+    journal_domains: Names = ()
+    journal_reports: bool = False
+    journal_username: str | None = None
+    journal_password: SecretStr | None = None
+    journal_max_bytes: Size = 150 << 20
+    journal_connections: Annotated[int, Field(ge=1, le=1000)] = 50
+    journal_messages_per_minute: Annotated[int, Field(ge=0, le=1_000_000)] = 0
 
     # the door
     archiver_host: str = "127.0.0.1"
@@ -228,16 +143,16 @@ class Settings(BaseModel):
     api_requests_per_minute: Annotated[int, Field(ge=0, le=1_000_000)] = 1200
     upload_max_bytes: Size = 20 << 30
     export_max_bytes: Size = 20 << 30
-    audit_syslog: Annotated[SecretStr, _url("udp", "tcp", "unix")] | None = None
+    audit_syslog: Annotated[SecretStr, url("udp", "tcp", "unix")] | None = None
     metrics_token: Annotated[SecretStr, Field(min_length=16)] | None = None
     oidc_issuer: HttpUrl | None = None
     oidc_client_id: str | None = None
     oidc_client_secret: SecretStr | None = None
     oidc_groups_claim: str = "groups"
     oidc_roles: GroupRoles = ()
-    alert_urls: Annotated[SecretStr, AfterValidator(_addresses)] | None = None
+    alert_urls: Annotated[SecretStr, AfterValidator(addresses)] | None = None
     operator_hmac_key: Annotated[SecretStr, Field(min_length=32)] | None = None
-    smtp_url: Annotated[SecretStr, _url("smtp", "smtps")] | None = None
+    smtp_url: Annotated[SecretStr, url("smtp", "smtps")] | None = None
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_files: bool = True
 
@@ -246,6 +161,10 @@ class Settings(BaseModel):
         """The parts that run embedded, because no address is configured for them."""
         addresses = {"postgres": self.database_url, "valkey": self.redis_url, "search": self.meili_host}
         return frozenset(part for part, address in addresses.items() if address is None)
+
+    @property
+    def has_journal(self) -> bool:
+        return self.journal_port is not None or self.journal_tls_port is not None
 
     @property
     def log_folder(self) -> Path | None:
@@ -330,6 +249,23 @@ def _check_combinations(settings: Settings) -> None:
         raise ConfigError("ARCHIVER_ADMIN_EMAIL and ARCHIVER_ADMIN_PASSWORD (or ARCHIVER_ADMIN_PASSWORD_FILE) go together")
     if settings.meili_host and not settings.meili_master_key:
         raise ConfigError("MEILI_HOST also needs MEILI_MASTER_KEY")
+    _check_journal(settings)
+
+
+def _check_journal(settings: Settings) -> None:
+    if bool(settings.journal_username) != bool(settings.journal_password):
+        raise ConfigError("JOURNAL_USERNAME and JOURNAL_PASSWORD (or JOURNAL_PASSWORD_FILE) go together")
+    if bool(settings.journal_tls_certificate) != bool(settings.journal_tls_key):
+        raise ConfigError("JOURNAL_TLS_CERTIFICATE and JOURNAL_TLS_KEY go together")
+    if settings.journal_tls_certificate is not None:
+        return
+    if settings.journal_tls_port is not None:
+        raise ConfigError("JOURNAL_TLS_PORT also needs JOURNAL_TLS_CERTIFICATE and JOURNAL_TLS_KEY")
+    if settings.has_journal and settings.journal_require_tls and settings.journal_host not in ("127.0.0.1", "::1", "localhost"):
+        raise ConfigError(
+            f"JOURNAL_HOST={settings.journal_host!r}: mail from other machines needs JOURNAL_TLS_CERTIFICATE and"
+            " JOURNAL_TLS_KEY, or JOURNAL_REQUIRE_TLS=false in a network that you trust"
+        )
 
 
 def _is_private(url: str) -> bool:

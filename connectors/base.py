@@ -51,6 +51,9 @@ class RawMessage:
     labels: tuple[str, ...] = ()
     received_at: datetime | None = None
     """When the server received it; timezone-aware, or None."""
+    recipients: tuple[str, ...] = ()
+    """Who received it by the server's own record, as `role:address`, such as `bcc:ann@example.org`. Readers of this copy see
+    it."""
 
     def __post_init__(self) -> None:
         if (self.data is None) == (self.path is None):

@@ -13,6 +13,8 @@ from archiver.alerts import environment
 from archiver.alerts.plan import Finding
 from archiver.config import Settings
 from archiver.db.states import AlertSeverity
+from archiver.journal.activity import spool_folder
+from archiver.journal.spool import read_backlog, read_oldest
 from archiver.maintenance.checks import outcomes
 from archiver.maintenance.checks.doctor import OPEN_AUDIT_GAPS
 
@@ -92,6 +94,10 @@ _RETENTION = text("""
     WHERE error IS NOT NULL
     UNION ALL SELECT CAST(id AS text), name || ': ' || error FROM erasures WHERE error IS NOT NULL AND finished_at IS NULL
         AND rejected_at IS NULL AND (deleted_at IS NULL OR deleted_at < now() - interval '7 days')""")
+
+_JOURNAL_SILENT = text("""
+    SELECT s.id AS subject, floor(extract(epoch FROM now() - s.last_finished_at) / 3600) AS hours FROM ingestion_sources s
+    WHERE s.kind = 'journal' AND s.removed_at IS NULL AND s.last_finished_at < now() - :threshold * interval '1 hour'""")
 
 _FIRST_MAIL = text("SELECT min(created_at) FROM packs")
 
@@ -196,6 +202,17 @@ def _workers(situation: Situation, _: float) -> list[Finding]:
     ]
 
 
+def _journal_waits(situation: Situation, minutes: float) -> list[Finding]:
+    """The oldest file of the spool, by its time: the process that delivers it may not run."""
+    folder = spool_folder(situation.settings.archiver_data)
+    found, oldest = [], read_oldest(folder)
+    if oldest is not None and (age := (situation.now - oldest).total_seconds() / 60) >= minutes:
+        found.append(Finding("journal_waits", "", {"minutes": int(age)}))
+    if aside := read_backlog(folder).set_aside:
+        found.append(Finding("journal_waits", "failed", {"n": aside}))
+    return found
+
+
 CONDITIONS: dict[str, Condition] = {
     "token_revoked": _query("token_revoked", _REVOKED),
     "source_failing": _query("source_failing", _FAILING),
@@ -218,4 +235,6 @@ CONDITIONS: dict[str, Condition] = {
     "keys_not_copied": _keys_not_copied,
     "approval_pending": _query("approval_pending", _APPROVALS),
     "retention_failed": _query("retention_failed", _RETENTION),
+    "journal_silent": _query("journal_silent", _JOURNAL_SILENT),
+    "journal_waits": _journal_waits,
 }

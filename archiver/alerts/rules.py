@@ -54,6 +54,8 @@ RULES: dict[str, AlertRule] = {
         AlertRule("keys_not_copied", _WARNING, 1, "days"),
         AlertRule("approval_pending", _WARNING, 1, "days"),
         AlertRule("retention_failed", _CRITICAL),
+        AlertRule("journal_silent", _WARNING, 24, "hours"),
+        AlertRule("journal_waits", _CRITICAL, 30, "minutes"),
     )
 }
 

@@ -57,6 +57,7 @@ COMMANDS = {
     "migrate": "archiver.cli.start.servers:migrate",
     "web": "archiver.cli.start.servers:web",
     "worker": "archiver.cli.start.servers:worker",
+    "journal": "archiver.cli.start.servers:journal",
     "search-server": "archiver.cli.start.servers:search_server",
 }
 _SHORT = frozenset({"search", "show"})

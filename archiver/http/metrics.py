@@ -44,6 +44,9 @@ GAUGES: dict[str, Described] = {
     "archiver_spool_bytes": Described("Bytes of uploads that are not imported yet."),
     "archiver_disk_free_bytes": Described("Free space on the disk of the data folder."),
     "archiver_disk_bytes": Described("Size of the disk of the data folder."),
+    "archiver_journal_waiting_files": Described("Files of journal mail that wait to be archived."),
+    "archiver_journal_waiting_bytes": Described("Their bytes."),
+    "archiver_journal_last_message_timestamp_seconds": Described("When the journal last received a message."),
     "archiver_alerts_open": Described("Open alerts by rule and severity.", ("rule", "severity")),
     "archiver_notices_pending": Described("Notices about alerts that are not sent yet."),
     "archiver_maintenance_success_timestamp_seconds": Described("When it last succeeded: verify, backup, drill.", ("name",)),
@@ -59,9 +62,16 @@ COUNTERS: dict[str, Described] = {
     "archiver_messages_archived": Described("Messages that were new to the archive, by kind of source.", ("kind",)),
     "archiver_bytes_archived": Described("Their bytes.", ("kind",)),
     "archiver_message_duplicates": Described("Messages that the archive already had.", ("kind",)),
+    "archiver_journal_received_messages": Described("Journal messages that were acknowledged."),
+    "archiver_journal_received_bytes": Described("Their bytes."),
+    "archiver_journal_delivered_messages": Described("Journal messages that were archived."),
+    "archiver_journal_refused": Described("Refusals of the journal by SMTP code.", ("code",)),
     "archiver_provider_throttled": Described("How often a provider asked us to slow down.", ("kind",)),
 }
-HISTOGRAMS: dict[str, Described] = {"archiver_job_seconds": Described("Duration of jobs by name.", ("job",))}
+HISTOGRAMS: dict[str, Described] = {
+    "archiver_job_seconds": Described("Duration of jobs by name.", ("job",)),
+    "archiver_journal_delivery_seconds": Described("Duration of a delivery of journal mail into the archive."),
+}
 
 
 class _SharedCollector(Collector):

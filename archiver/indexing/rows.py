@@ -74,6 +74,7 @@ class CopyValues(NamedTuple):
     source_id: UUID
     folder: str
     labels: list[str]
+    recipients: list[str]
 
 
 class PersonValues(NamedTuple):

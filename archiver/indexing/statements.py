@@ -78,7 +78,7 @@ RELEASE = "DELETE FROM index_leases WHERE id = :id RETURNING id"
 
 # Ids as text: rows of people are matched to their message faster by a string than by a UUID.
 COPIES = """
-    SELECT c.message_id::text, c.mailbox_id, b.source_id, c.folder, c.labels
+    SELECT c.message_id::text, c.mailbox_id, b.source_id, c.folder, c.labels, c.recipients
     FROM message_copies c JOIN mailboxes b ON b.id = c.mailbox_id
     WHERE c.message_id = ANY(:ids::uuid[]) AND c.deleted_at IS NULL ORDER BY c.message_id, c.id"""
 

@@ -13,6 +13,8 @@ from sqlalchemy.exc import DBAPIError
 
 from archiver.config import Settings
 from archiver.db.counters import CounterKey, read_counts
+from archiver.journal.activity import spool_folder
+from archiver.journal.spool import read_backlog
 from archiver.queue.jobs import QueueName
 from archiver.queue.queues import JobQueues
 
@@ -59,6 +61,9 @@ STATEMENTS: tuple[tuple[str, TextClause], ...] = (
     ("archiver_session_idle_seconds", text("""
         SELECT s.name, extract(epoch FROM now() - x.last_activity_at) FROM sync_sessions x
         JOIN ingestion_sources s ON s.id = x.ingestion_source_id""")),
+    ("archiver_journal_last_message_timestamp_seconds", text("""
+        SELECT extract(epoch FROM last_finished_at) FROM ingestion_sources
+        WHERE kind = 'journal' AND removed_at IS NULL AND last_finished_at IS NOT NULL ORDER BY id LIMIT 1""")),
     ("archiver_packs", text("SELECT state, count(*) FROM packs WHERE removed_at IS NULL GROUP BY 1")),
     ("archiver_pack_bytes", text("SELECT coalesce(sum(size_bytes), 0) FROM packs WHERE removed_at IS NULL")),
     ("archiver_message_bytes", text("SELECT coalesce(sum(size_bytes), 0) FROM messages")),
@@ -131,4 +136,9 @@ def disk_figures(settings: Settings) -> list[Figure]:
     while not place.exists():
         place = place.parent
     usage = shutil.disk_usage(place)
-    return [Figure("archiver_disk_free_bytes", (), usage.free), Figure("archiver_disk_bytes", (), usage.total)]
+    found = [Figure("archiver_disk_free_bytes", (), usage.free), Figure("archiver_disk_bytes", (), usage.total)]
+    if (spool := spool_folder(settings.archiver_data)).is_dir():
+        backlog = read_backlog(spool)
+        found.append(Figure("archiver_journal_waiting_files", (), backlog.files))
+        found.append(Figure("archiver_journal_waiting_bytes", (), backlog.bytes))
+    return found

@@ -115,7 +115,7 @@ def _inputs(
         sender=sender,
         subject=subject,
         people=[_person(*person) for person in people],
-        copies=[IndexedCopy(_id(mailbox), _id(source), folder, labels) for mailbox, source, folder, labels in copies],
+        copies=[IndexedCopy(_id(mailbox), _id(source), *rest) for mailbox, source, *rest in copies],
         files=[
             FileText(file.name, file.content_type, file.sha256, tuple(TextPage(*page) for page in pages.get(str(number), ())))
             for number, file in enumerate(message.attachments)

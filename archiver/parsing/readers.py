@@ -19,6 +19,8 @@ from typing import Any
 from archiver.errors import NotFound
 from archiver.extract.pool import ChildFailed, Children, Talk
 from archiver.logs import get_logger
+from archiver.mail.formats.journal_reports import JournalReport, RecordedRecipient
+from archiver.mail.routing import MailRoute
 from archiver.mail.summary import Summary
 from archiver.parsing.opened_mail import File, FileInfo, MailContent
 
@@ -100,6 +102,25 @@ class MailReaders:
     def _summaries(self, heads: Sequence[bytes], received_at: Sequence[datetime | None]) -> list[Summary]:
         answer, _ = self.children.ask("summaries", heads, received_at=received_at)
         return [_summary(found) for found in answer["found"]]
+
+    def routes(self, heads: Sequence[bytes]) -> list[tuple[MailRoute, JournalReport | None] | None]:
+        """For journalled mail, from the beginning of each message; None for one that can't be read even on its own."""
+        try:
+            return list(self._routes(heads))
+        except ChildFailed as failed:
+            log.warning("not_read_side_by_side", headers=len(heads), reason=str(failed))
+        return [self._route_alone(head) for head in heads]
+
+    def _route_alone(self, head: bytes) -> tuple[MailRoute, JournalReport | None] | None:
+        try:
+            return self._routes([head])[0]
+        except ChildFailed as failed:
+            log.warning("header_unreadable", reason=str(failed))
+            return None
+
+    def _routes(self, heads: Sequence[bytes]) -> list[tuple[MailRoute, JournalReport | None]]:
+        answer, _ = self.children.ask("routes", heads)
+        return [_route(found["route"], found["report"]) for found in answer["found"]]
 
     @contextmanager
     def group(self, tick: Callable[[], None] = lambda: None) -> Iterator[MailGroup]:
@@ -189,6 +210,16 @@ def _summary(found: dict[str, Any]) -> Summary:
         if at is not None:
             found[name] = read[at] if at in read else read.setdefault(at, _date(at))
     return found
+
+
+def _route(route: dict[str, Any], report: dict[str, Any] | None) -> tuple[MailRoute, JournalReport | None]:
+    senders, recipients, delivered_to = (tuple(map(str, route[name])) for name in ("senders", "recipients", "delivered_to"))
+    found = MailRoute(senders, recipients, delivered_to, bool(route["is_report"]))
+    if report is None:
+        return found, None
+    recorded = tuple(RecordedRecipient(**one) for one in report["recipients"])
+    boundary = str(report["boundary"]).encode("latin-1")
+    return found, JournalReport(tuple(report["senders"]), recorded, int(report["inner_start"]), boundary)
 
 
 def _date(text: str) -> datetime:

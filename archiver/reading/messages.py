@@ -111,6 +111,8 @@ class Copy:
     folder: str
     flags: list[str]
     labels: list[str]
+    recipients: list[str]
+    """By the record of a journal, as `role:address`."""
     received_at: datetime | None
     archived_at: datetime
     gone_at: datetime | None
@@ -247,8 +249,8 @@ def variants(connection: Connection, scope: MailScope, message_id: UUID) -> list
 def copies(connection: Connection, scope: MailScope, message_id: UUID) -> list[Copy]:
     """The copies that the scope sees. Raises NotFound if there are none."""
     statement = (
-        "SELECT c.id, c.mailbox_id, b.address AS mailbox, s.name AS source, c.folder, c.flags, c.labels, c.received_at,"  # noqa: S608
-        " c.created_at AS archived_at, c.gone_at, c.provider_key ~ '^api:[0-9a-f]{64}$' AS handed_in"
+        "SELECT c.id, c.mailbox_id, b.address AS mailbox, s.name AS source, c.folder, c.flags, c.labels, c.recipients,"  # noqa: S608
+        " c.received_at, c.created_at AS archived_at, c.gone_at, c.provider_key ~ '^api:[0-9a-f]{64}$' AS handed_in"
         " FROM message_copies c JOIN mailboxes b ON b.id = c.mailbox_id JOIN ingestion_sources s ON s.id = b.source_id"
         f" WHERE c.message_id = :id AND {scope.copies('c')} ORDER BY lower(b.address), c.folder, c.id LIMIT 1000"
     )

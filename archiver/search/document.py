@@ -12,7 +12,8 @@ A change of either must produce a new GENERATION: the settings are part of it; f
 | `year`, `month` | facets: a token from which each time zone derives its year (tokens.year_token), the month in UTC |
 | `types`, `has`, `size`, `date`, `order` | media types and extensions; `attachment`; bytes; seconds; sorts by date, then id |
 | `mailbox`, `folder`, `label` | of copies, each with its mailbox: the id, and `id/folder`, `id/label` |
-| `any_folder`, `any_label`, `source` | the same, only for readers who may see all mailboxes |
+| `recipient` | of copies: who received it by the record of a journal, `id/bcc:address` |
+| `any_folder`, `any_label`, `any_recipient`, `source` | the same, only for readers who may see all mailboxes |
 | `list`, `message_id`, `hashes`, `thread` | exact values |
 | `version`, `pages`, `cut` | not searched: `index_version`; offsets of attachment pages; whether text was omitted |
 """
@@ -46,11 +47,12 @@ ROLES: Final = {"from": "from", "to": "to", "cc": "cc", "bcc": "bcc", "sender": 
 PEOPLE: Final = ("from", "to", "cc", "bcc", "people")
 FACETS: Final = ("sender", "domain", "year", "month", "kinds", "mailbox", "folder", "label", "any_folder", "any_label")
 WORDS: Final = ("subject_is", "filename_is", *(f"{role}_is" for role in PEOPLE))
+RECIPIENTS: Final = ("recipient", "any_recipient")
 EXACT: Final = ("id", "types", "has", "size", "date", "order", "source", "list", "message_id", "hashes", "thread")
 
 INDEX_SETTINGS: Final[dict[str, Any]] = {
     "searchableAttributes": ["subject", TEXTS[0], "from", "filenames", "to", TEXTS[1], "cc", "bcc", "people", *TEXTS[2:]],
-    "filterableAttributes": sorted({*FACETS, *WORDS, *EXACT}),
+    "filterableAttributes": sorted({*FACETS, *WORDS, *RECIPIENTS, *EXACT}),
     "sortableAttributes": ["order"],
     # the last one decides between equals: without it the order of arrival would, which depends on mail that others have
     "rankingRules": ["sort", "words", "typo", "proximity", "attributeRank", "wordPosition", "exactness", "order:desc"],
@@ -79,6 +81,8 @@ class IndexedCopy:
     source_id: UUID
     folder: str
     labels: Sequence[str] = ()
+    recipients: Sequence[str] = ()
+    """`role:address`, as a journal recorded them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +170,16 @@ def list_tokens(list_id: str) -> list[str]:
     return _distinct([token(list_id), token(list_id.partition(".")[0])])
 
 
+def recipient_tokens(recipients: Iterable[str]) -> list[str]:
+    """`bcc:ann@example.org` also as `bcc:@example.org`. A recipient whose role is not known is one of To."""
+    found: list[str] = []
+    for one in recipients:
+        role, _, address = one.partition(":")
+        role = "to" if role in ("recipient", "list") else role
+        found += [f"{role}:{address}", f"{role}:@{address.rpartition('@')[2]}"]
+    return _distinct(found)
+
+
 @lru_cache(maxsize=16384)
 def people_tokens(address: str, name: str | None) -> tuple[str, ...]:
     """The tokens of a person. Cached, because the same people recur."""
@@ -208,6 +222,9 @@ def _add_copies(document: dict[str, Any], copies: Iterable[IndexedCopy]) -> None
         for label in copy.labels:
             found.setdefault("label", {})[copy_token(mailbox, label)] = None
             found.setdefault("any_label", {})[token(label)] = None
+        for recorded in recipient_tokens(copy.recipients):
+            found.setdefault("recipient", {})[copy_token(mailbox, recorded)] = None
+            found.setdefault("any_recipient", {})[token(recorded)] = None
     document.update({name: list(values) for name, values in found.items()})
 
 

@@ -81,15 +81,17 @@ class Occurrence(NamedTuple):
     flags: tuple[str, ...]
     labels: tuple[str, ...]
     received_at: datetime | None
+    recipients: tuple[str, ...] = ()
 
     def encode(self) -> list[Any]:
-        return [self.sha256.hex(), self.provider_key, self.folder, self.flags, self.labels, self.received_at]
+        fields = [self.sha256.hex(), self.provider_key, self.folder, self.flags, self.labels, self.received_at]
+        return [*fields, self.recipients] if self.recipients else fields
 
     @classmethod
     def decode(cls, fields: list[Any]) -> Occurrence:
-        sha256, key, folder, flags, labels, received_at = fields
+        sha256, key, folder, flags, labels, received_at, *more = fields
         when = datetime.fromisoformat(received_at) if received_at else None
-        return cls(bytes.fromhex(sha256), key, folder, tuple(flags), tuple(labels), when)
+        return cls(bytes.fromhex(sha256), key, folder, tuple(flags), tuple(labels), when, tuple(more[0]) if more else ())
 
 
 @dataclass(frozen=True, slots=True)

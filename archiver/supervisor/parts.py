@@ -141,7 +141,7 @@ def plan(settings: Settings, folder: DataFolder) -> Stack:
     return Stack(
         servers=tuple(embedded),
         workers=(program("ingestion", _WORKER, "ingestion"), *indexing),
-        web=(program("web", "archiver", "web"),),
+        web=(program("web", "archiver", "web"), *([program("journal", "archiver", "journal")] if settings.has_journal else ())),
         environment=addresses,
     )
 

@@ -81,7 +81,7 @@ def clean_batch(batch: Batch) -> Batch:
     """
     return replace(
         batch,
-        messages=_clean_items(batch.messages, "folder", "flags", "labels"),
+        messages=_clean_items(batch.messages, "folder", "flags", "labels", "recipients"),
         changes=_clean_items(batch.changes, "folder", "flags", "labels"),
         skipped=_clean_items(batch.skipped, "folder", "rule"),
         failed=_clean_items(batch.failed, "folder", "reason", "detail"),

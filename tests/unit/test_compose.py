@@ -24,9 +24,9 @@ from archiver.errors import ConfigError
 from workers.__main__ import parser as worker_parser
 
 ROOT = Path(__file__).parents[2]
-OURS = {"web", "ingestion-worker", "indexing-worker", "migrate", "cli"}
+OURS = {"web", "ingestion-worker", "indexing-worker", "journal", "migrate", "cli"}
 SERVERS = {"postgres", "valkey", "meilisearch"}
-OPTIONAL = {"caddy": "tls", "prometheus": "monitoring", "grafana": "monitoring", "cli": "cli"}
+OPTIONAL = {"caddy": "tls", "prometheus": "monitoring", "grafana": "monitoring", "cli": "cli", "journal": "journal"}
 """Services that only their profile starts."""
 PASSED_ON = {"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"}
 """For the libraries, which read them by themselves."""
@@ -63,11 +63,17 @@ SCHEMA: dict[str, Any] = {
                     "read_only": {"const": True},
                     "tmpfs": {"type": "array", "items": {"type": "string", "pattern": "^/"}},
                     "logging": {"const": {"driver": "json-file", "options": {"max-size": "10m", "max-file": "5"}}},
-                    "profiles": {"type": "array", "items": {"enum": ["tls", "monitoring", "cli"]}},
+                    "profiles": {"type": "array", "items": {"enum": ["tls", "monitoring", "cli", "journal"]}},
                     "entrypoint": {"type": "array", "items": {"type": "string"}, "minItems": 1},
                     "command": {"type": "array", "items": {"type": "string"}, "minItems": 1},
                     "environment": {"type": "object", "additionalProperties": {"type": "string"}},
-                    "ports": {"type": "array", "items": {"type": "string", "pattern": r"^(127\.0\.0\.1:|80:80$|443:443$)"}},
+                    "ports": {
+                        "type": "array",
+                        "items": {
+                            "type": "string",
+                            "pattern": r"^(127\.0\.0\.1:|80:80$|443:443$|\$\{JOURNAL_PUBLISHED_PORT:-2525\}:2525$)",
+                        },
+                    },
                     "volumes": {
                         "type": "array",
                         "items": {
@@ -169,7 +175,7 @@ def test_what_reads_foreign_mail_reaches_the_servers_and_nothing_else(compose: d
     assert compose["networks"] == {"servers": {"internal": True}, "outside": {}}
     for name, service in compose["services"].items():
         assert ("servers" in service["networks"]) == (name != "caddy")
-        assert ("outside" in service["networks"]) == (name in {"web", "ingestion-worker", "cli", "caddy", "grafana"})
+        assert ("outside" in service["networks"]) == (name in {"web", "ingestion-worker", "journal", "cli", "caddy", "grafana"})
         assert service.get("cap_add") is None or name not in OURS
 
 

@@ -104,6 +104,28 @@ def worker(
     runpy.run_module("workers", run_name="__main__", alter_sys=True)  # by name: nothing here imports that package
 
 
+def journal(
+    alive_file: Annotated[
+        Path | None, typer.Option(help="File to touch every few seconds while the process is healthy.")
+    ] = None,
+) -> None:
+    """Run only the process that receives journal mail by SMTP (JOURNAL_PORT), until it receives SIGTERM."""
+    from archiver.journal.process import serve_journal
+    from archiver.maintenance.recovery.catch_up import catch_up
+
+    with connect() as settings:
+        folder = DataFolder(settings.archiver_data)
+        close_to_others(folder)
+        set_up_logs("journal", settings.log_level, settings.log_folder)
+        rest_seconds = 600.0 if settings.storage_type == "s3" else 0.0
+        serve_journal(
+            settings,
+            lambda engine, archive: catch_up(engine, archive, lambda _: None, rest_seconds=rest_seconds),
+            notify_ready,
+            alive_file,
+        )
+
+
 def search_server(
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535, help="The port to listen on.")] = 7700,

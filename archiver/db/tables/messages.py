@@ -129,6 +129,8 @@ class MessageCopyTable(Base):
     deleted_reason: Mapped[str | None]
     deleted_sha256: Mapped[bytes | None]
     """The hash of the deleted message, whose row may be gone: in this mailbox it stays deleted under every key."""
+    recipients: Mapped[Texts]
+    """As a journal recorded them: `role:address`. Visible to readers of this copy, not of others."""
 
     __table_args__ = (
         CheckConstraint("message_id IS NOT NULL OR deleted_at IS NOT NULL", name="has_message"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -15,6 +16,8 @@ from archiver.errors import ArchiverError, NotFound, UsageError
 from archiver.http.pages.base import Form, Posted, View, Viewed, parse_id, redirect
 from archiver.http.pages.fields import FormField, fields_of, parse_values
 from archiver.http.public_text import without_paths
+from archiver.journal.activity import JournalActivity, read_activity
+from archiver.journal.statements import KIND as JOURNAL
 from archiver.sources import access as source_access
 from archiver.sources import imports, runs, upload_imports
 from archiver.sources import kinds as source_kinds
@@ -54,6 +57,7 @@ def list_page(view: CanView) -> Response:
         running = {progress.source_id: progress for progress in runs.running(connection)}
         unexplained = source_view.not_archived(connection)
         kept_uploads = imports.kept_uploads(connection)
+        journal = _journal(view, connection)
     cards = [
         {
             "source": one,
@@ -63,6 +67,7 @@ def list_page(view: CanView) -> Response:
             "not_fetched": unexplained[one.id][0],
             "missing": unexplained[one.id][1],
             "kept_uploads": kept_uploads.get(one.id, 0),
+            "journal": journal if one.kind == JOURNAL else None,
         }
         for one in found
     ]
@@ -147,6 +152,7 @@ def _show(view: View, source_id: UUID, checked: tuple[str, ...] | None = None) -
             "boxes": runs.mailboxes(connection, running.session_id, 50) if running else [],
             "runs": runs.last_runs(connection, source_id, 200),
             "listing": listings.load_last(connection, source_id),
+            "journal": _journal(view, connection) if source.kind == JOURNAL else None,
             "ledger": source_view.mailboxes(connection, scope, source_id, "", _MAILBOXES),
             "kept": view.context.count_cache.get(("kept", source_id), lambda: source_summary.kept(connection, source_id)),
         }
@@ -215,6 +221,10 @@ def _load(view: View, source_id: UUID) -> Source:
     if source is None or source.removed_at is not None:
         raise NotFound(f"source {source_id} not found")
     return source
+
+
+def _journal(view: View, connection: Any) -> JournalActivity | None:
+    return read_activity(connection, view.context.settings.archiver_data, datetime.now(UTC))
 
 
 def _kind(view: View, name: str) -> Any:

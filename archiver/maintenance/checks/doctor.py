@@ -7,9 +7,7 @@ import platform
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from enum import StrEnum
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,7 +19,10 @@ from archiver.db.schema import pending_migrations
 from archiver.errors import ArchiverError
 from archiver.extract.ocr import installed_languages
 from archiver.maintenance.checks.file_systems import SHARED_BY_NFS, SHARED_BY_SMB, file_system_of
+from archiver.maintenance.checks.findings import DoctorFinding as DoctorFinding
+from archiver.maintenance.checks.findings import Verdict as Verdict
 from archiver.maintenance.checks.health import check_parts
+from archiver.maintenance.checks.journal import journal_findings
 from archiver.parsing.readers import MailReaders
 from archiver.quantity import quantity
 from archiver.queue.jobs import QueueName
@@ -41,19 +42,6 @@ OPEN_AUDIT_GAPS = """
         SELECT max(id) FROM audit_log WHERE object_kind = 'audit' AND action = 'audit.accepted'), 0) ORDER BY id LIMIT 1"""
 
 
-class Verdict(StrEnum):
-    OK = "ok"
-    WARNING = "warning"
-    FAILED = "failed"
-
-
-@dataclass(frozen=True, slots=True)
-class DoctorFinding:
-    check: str
-    verdict: Verdict
-    text: str
-
-
 def examine(settings: Settings, *, running: bool, port_free: Callable[[], None]) -> list[DoctorFinding]:
     """`running`: the parts run on this data folder, and `settings` has their addresses."""
     findings = [
@@ -69,6 +57,7 @@ def examine(settings: Settings, *, running: bool, port_free: Callable[[], None])
     findings.append(_readers())
     findings.append(_ocr(settings))
     findings.append(_port(settings, port_free, running=running))
+    findings += journal_findings(settings)
     findings += _servers(settings, running=running)
     return findings
 

@@ -36,10 +36,10 @@ _COUNT_FOR_RUN = """
         WHERE c.mailbox_id = :mailbox_id AND c.provider_key = ANY(:keys))
     WHERE session_id = :run_id AND mailbox_id = :mailbox_id"""
 _ADD_COPIES = """
-    INSERT INTO message_copies (id, message_id, mailbox_id, provider_key, folder, flags, labels, received_at, run_id,
-        created_at)
-    SELECT i, x.m, :mailbox_id, k, f, g, l, r, :run_id, :at
-    FROM json_to_recordset(:rows::json) AS x(i uuid, m uuid, k text, f text, g text[], l text[], r timestamptz)
+    INSERT INTO message_copies (id, message_id, mailbox_id, provider_key, folder, flags, labels, received_at, recipients,
+        run_id, created_at)
+    SELECT i, x.m, :mailbox_id, k, f, g, l, r, e, :run_id, :at
+    FROM json_to_recordset(:rows::json) AS x(i uuid, m uuid, k text, f text, g text[], l text[], r timestamptz, e text[])
     JOIN messages ON messages.id = x.m
     ON CONFLICT (mailbox_id, provider_key) DO NOTHING RETURNING provider_key"""
 _MISSING = """
@@ -185,6 +185,7 @@ class Replay:
                 "g": copy.flags,
                 "l": copy.labels,
                 "r": archivable(copy.received_at),
+                "e": copy.recipients,
                 "h": copy.sha256.hex(),
             }
             for copy in sorted(batch.copies, key=lambda copy: copy.provider_key)

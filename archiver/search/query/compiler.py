@@ -31,6 +31,7 @@ _EXCLUDED = re.compile(r'-"[^"]*"')
 _ANGLE = re.compile(r"<([^<>\s@]++@[^<>\s]++)>")
 _FIELDS = {"subject": ("subject", "subject_is"), "filename": ("filenames", "filename_is")}
 _EXACT = {"has": "has", "type": "types", "message-id": "message_id", "sha256": "hashes", "thread": "thread", "list": "list"}
+_RECORDED = frozenset({"to", "cc", "bcc"})
 _TYPES = {"word": "document", "excel": "spreadsheet", "powerpoint": "presentation", "photo": "image", "picture": "image"}
 
 
@@ -193,11 +194,21 @@ class _Compiler:
                 raise self._error(f"more than {MAX_VALUES:,} addresses match {address}", place)
             return some_of([_among(f"{role}_is", map(token, found)) for role in roles])
         if "@" in address:
-            return some_of([_among(f"{role}_is", [token(address)]) for role in roles])
+            named = [_among(f"{role}_is", [token(address)]) for role in roles]
+            return some_of([*named, *self._recorded(roles, address, visible)])
         found_words = words(address)
         if len(found_words) == 1:
             return some_of([_among(f"{role}_is", found_words) for role in roles])
         return Term(address, True, roles)
+
+    def _recorded(self, roles: Iterable[str], address: str, visible: frozenset[UUID] | None) -> list[Expression]:
+        """Recipients that a journal recorded: of copies that this reader may see, because they may be blind copies."""
+        recorded = [f"{role}:{address}" for role in roles if role in _RECORDED]
+        if visible is None:
+            return [_among("any_recipient", map(token, recorded))] if recorded else []
+        if len(visible) * len(recorded) > MAX_VALUES:
+            return []
+        return [_among("recipient", [copy_token(mailbox, one) for mailbox in sorted(visible) for one in recorded])]
 
     def _held(self, leaf: Held, visible: frozenset[UUID] | None) -> Expression:
         if leaf.operator == "hold":

@@ -100,7 +100,9 @@ class BatchPipeline(sql.Pipeline):
 
 def _copy_row(item: Item, copy_id: UUID) -> dict[str, object]:
     message = item.message
+    recorded = {"e": message.recipients} if message.recipients else {}
     return {
+        **recorded,
         "i": copy_id,
         "k": item.key,
         "f": item.folder,

@@ -64,7 +64,8 @@ class Item(NamedTuple):
 
     def occurrence(self) -> Occurrence:
         message = self.message
-        return Occurrence(self.sha256, self.key, self.folder, message.flags, message.labels, message.received_at)
+        fields = (message.flags, message.labels, message.received_at, message.recipients)
+        return Occurrence(self.sha256, self.key, self.folder, *fields)
 
 
 @dataclass(frozen=True, slots=True)

@@ -121,10 +121,10 @@ ADD_PARTS = """
     ON CONFLICT DO NOTHING"""
 
 ADD_COPIES = """
-    INSERT INTO message_copies (id, message_id, mailbox_id, provider_key, folder, flags, labels, received_at, run_id,
-        created_at)
-    SELECT i, m, :mailbox_id, k, f, g, l, r, :run_id, :at
-    FROM json_to_recordset(:rows::json) AS x(i uuid, m uuid, k text, f text, g text[], l text[], r timestamptz)
+    INSERT INTO message_copies (id, message_id, mailbox_id, provider_key, folder, flags, labels, received_at, recipients,
+        run_id, created_at)
+    SELECT i, m, :mailbox_id, k, f, g, l, r, coalesce(e, '{}'), :run_id, :at
+    FROM json_to_recordset(:rows::json) AS x(i uuid, m uuid, k text, f text, g text[], l text[], r timestamptz, e text[])
     ON CONFLICT (mailbox_id, provider_key) DO NOTHING RETURNING message_id"""
 
 # A message that was deleted in this mailbox, under a new key: the next sync of the source skips it.

@@ -32,6 +32,7 @@ from archiver.alerts.senders import sign
 from archiver.config import Settings, load_settings
 from archiver.db.engine import make_engine
 from archiver.db.ids import uuid7
+from archiver.journal.activity import spool_folder
 from archiver.maintenance.checks import outcomes
 from archiver.queue.connection import worker_client
 from archiver.queue.jobs import QueueName
@@ -176,8 +177,11 @@ _SOURCE = (
 )
 
 
-def provoke(engine: Engine) -> None:
-    """The condition of every rule that looks into the database."""
+def provoke(engine: Engine, settings: Settings) -> None:
+    """The condition of every rule that looks into the database, or into the spool of the journal."""
+    act(engine, _SOURCE + f"(:i, 'journal', 'Journal', 'imported', 0, NULL, {_OLD}, {_OLD}, NULL)", i=uuid7())
+    _waiting_file(settings).parent.mkdir(parents=True)
+    _waiting_file(settings).touch()
     act(engine, _SOURCE + f"(:i, 'imap', 'failing', 'active', 3, now(), {_OLD}, {_OLD}, 'timed out')", i=SOURCES["failing"])
     act(engine, _SOURCE + f"(:i, 'imap', 'stale', 'active', 0, now(), {_OLD}, {_OLD}, NULL)", i=SOURCES["stale"])
     for name in ("gap", "gone"):
@@ -222,7 +226,12 @@ def provoke(engine: Engine) -> None:
         outcomes.record(connection, outcomes.DRILL, succeeded=False, reason="hashes differ")
 
 
+def _waiting_file(settings: Settings) -> Path:
+    return spool_folder(settings.archiver_data) / "01900000-0000-7000-8000-000000000000.mail"
+
+
 def heal(engine: Engine, settings: Settings) -> None:
+    _waiting_file(settings).unlink()
     act(engine, "UPDATE ingestion_sources SET status = 'active', failures = 0, next_due_at = now(), last_finished_at = now()")
     act(engine, "INSERT INTO sync_runs (id, source_id, outcome, started_at) VALUES (:i, :s, 'success', now())",
         i=uuid7(), s=SOURCES["gap"])  # fmt: skip
@@ -277,7 +286,7 @@ def test_each_alert_is_raised_and_resolved_once(
     expected = Counter({*RULES, "worker_missing ingestion", "worker_missing indexing"} - {"worker_missing"})
     with tls_page(days=3) as page:
         broken = settings_of(variables, ALERT_URLS=f"{hook} {mail}", DISK_MIN_FREE_BYTES="900000T", ARCHIVER_URL=page)
-        provoke(engine)
+        provoke(engine, broken)
         change_all(engine, queue_depth=20)
         for _ in range(3):  # the second and third time, nothing is new
             run(broken)

@@ -1,0 +1,1 @@
+"""SMTP journaling with a database, a real Postfix, and processes that are killed."""

@@ -1,0 +1,1 @@
+"""SMTP journaling, without a database."""
