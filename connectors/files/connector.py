@@ -10,19 +10,23 @@ from collections.abc import Collection, Iterator, Mapping
 from connectors.base import BATCH_MESSAGES, Batch, Context, Json, Known, MailboxRef, Skipped
 from connectors.batching import Packer
 from connectors.errors import Unavailable
+from connectors.files.exported_copies import ExportedCopies, find_manifests
 from connectors.files.reading import FileReading
 from connectors.files.refetching import Refetching
+from connectors.files.restoring import RestoredCopies
 from connectors.files.scan import MailboxScan
 from connectors.files.selection import Roots
 from connectors.files.settings import FilesSettings, ImportSettings
 from connectors.files.spool import FileSpool
+from connectors.files.tree import roots_of
 from connectors.selection import mailbox_rule, rules_digest
 
 
 class FilesConnector:
     def __init__(self, settings: FilesSettings, context: Context) -> None:
         self._settings, self._context = settings, context
-        self._roots = Roots(settings)
+        self._roots = Roots(settings, self._open_copies)
+        self._copies: ExportedCopies | None = None
         self._closed = threading.Event()
         self._spools: list[FileSpool] = []
 
@@ -39,7 +43,7 @@ class FilesConnector:
     def fetch(self, box: MailboxRef, state: Mapping[str, Json], known: Known) -> Iterator[Batch]:
         address, spool = self._open(box)
         is_repeated = not isinstance(self._settings, ImportSettings)
-        scan = MailboxScan(address, self._turn(), self._roots, self._reading(spool), spool, known, state, is_repeated)
+        scan = MailboxScan(address, self._turn(), self._roots, self._reading(address, spool), spool, known, state, is_repeated)
         try:
             for batch in scan.batches():
                 self._check_open()
@@ -50,7 +54,7 @@ class FilesConnector:
     def refetch(self, box: MailboxRef, keys: Collection[str]) -> Iterator[Batch]:
         address, spool = self._open(box)
         packer = Packer(BATCH_MESSAGES)
-        for got in Refetching(address, self._roots, self._reading(spool), spool, keys).fetch():
+        for got in Refetching(address, self._roots, self._reading(address, spool), spool, keys).fetch():
             if isinstance(got, Skipped):
                 packer.skip(got)
                 continue
@@ -64,6 +68,14 @@ class FilesConnector:
         self._closed.set()
         for spool in self._spools:
             spool.close()
+        if self._copies is not None:
+            self._copies.close()
+
+    def _open_copies(self) -> ExportedCopies:
+        if self._copies is None:
+            manifests = find_manifests(roots_of(self._settings.paths))
+            self._copies = ExportedCopies(self._context.scratch_path() / "files" / "exported", manifests)
+        return self._copies
 
     def _open(self, box: MailboxRef) -> tuple[str, FileSpool]:
         self._check_open()
@@ -76,8 +88,9 @@ class FilesConnector:
         self._spools.append(spool)
         return address, spool
 
-    def _reading(self, spool: FileSpool) -> FileReading:
-        return FileReading(self._settings, spool.path, self._report_progress, self._context.open_outlook)
+    def _reading(self, address: str, spool: FileSpool) -> FileReading:
+        restored = RestoredCopies(self._open_copies(), address if self._roots.is_pattern else None)
+        return FileReading(self._settings, spool.path, self._report_progress, self._context.open_outlook, restored)
 
     def _turn(self) -> str:
         """Under other rules, or in another import, everything is read again."""

@@ -22,6 +22,8 @@ class FoundMessage:
     received_at: datetime | None = None
     rule: str | None = None
     """The rule that excludes it."""
+    is_last: bool = True
+    """Of the copies of one message in a file: it is read again unless all of them are stored."""
     read_bytes: int | None = None
     """How much of the file was read by then, if `next` is not a position in it."""
 

@@ -80,7 +80,7 @@ class OutlookReading:
             (),
             entry.received_at,
             self._rule(folder, header_of(head)),
-            read_bytes,
+            read_bytes=read_bytes,
         )
 
     def _rule(self, folder: str, header: bytes) -> str | None:

@@ -13,6 +13,7 @@ from connectors.base import SPOOL_BYTES
 from connectors.files import single
 from connectors.files.bsmtp import Bsmtp
 from connectors.files.detect import HEAD_BYTES, Detected, FileKind, detect
+from connectors.files.exported_copies import is_own_file
 from connectors.files.header import NO_MARKS, Marks, header_date, header_of, read_marks
 from connectors.files.items import Found, FoundMessage, Remark
 from connectors.files.mbox import Mbox, MessageSpan
@@ -21,6 +22,7 @@ from connectors.files.occurrences import KeyOccurrences
 from connectors.files.open_file import OpenFile
 from connectors.files.outlook import OpenOutlook, OutlookReading
 from connectors.files.postmark import postmark_date
+from connectors.files.restoring import RestoredCopies
 from connectors.files.settings import FilesSettings
 from connectors.files.single import Single
 from connectors.files.survey import survey
@@ -53,12 +55,15 @@ class FileReading:
     alive: Callable[[], None]
     """Called often; raises when the job has to stop."""
     open_outlook: OpenOutlook
+    restored: RestoredCopies
     notes: dict[str, str] = field(default_factory=dict)
     """What is in the Outlook files that were opened, by path, for the report."""
 
     def detect(self, directory: FileDirectory, name: str, file: OpenFile) -> Detected:
         if is_exported(name, file):
             return Detected(FileKind.MESSAGE)
+        if is_own_file(name) and self.restored.is_used:
+            return Detected(FileKind.OTHER, "part of an export of Archiver")
         if directory.is_maildir and "/" in name:
             if name.startswith("tmp/"):
                 return Detected(FileKind.OTHER, "not delivered yet (in the tmp of a Maildir)")
@@ -112,7 +117,7 @@ class FileReading:
                     yield Remark(
                         path, folder, "truncated: the file ends inside a message, which is archived as far as it goes", True
                     )
-                yield self._message_of(splitter, span, seen, path, folder)
+                yield from self._messages_of(splitter, span, seen, path, folder)
             seen.remove()
 
     def _catch_up(self, splitter: Splitter, seen: KeyOccurrences, at: int) -> None:
@@ -143,7 +148,9 @@ class FileReading:
             self.alive()
         return digest.digest(), size
 
-    def _message_of(self, splitter: Splitter, span: MessageSpan, seen: KeyOccurrences, path: str, folder: str) -> FoundMessage:
+    def _messages_of(
+        self, splitter: Splitter, span: MessageSpan, seen: KeyOccurrences, path: str, folder: str
+    ) -> Iterator[FoundMessage]:
         data, sha256, size = self._hash(splitter, span)
         if data is None and size <= SPOOL_BYTES:  # only its quoting made it too large
             data = b"".join(splitter.pieces(span))
@@ -151,7 +158,7 @@ class FileReading:
         marks = read_marks(header)
         lower = b"\n" + header.lower()
         undated = b"\ndate:" not in lower and b"\nreceived:" not in lower
-        return FoundMessage(
+        found = FoundMessage(
             key_of(path, sha256.hex(), seen.number(sha256, span.at)),
             folder,
             size,
@@ -163,6 +170,7 @@ class FileReading:
             postmark_date(span.postmark) if undated else None,
             self._rule(folder, marks, header),
         )
+        yield from self.restored.copies(found, sha256, lambda place: self._rule(place, NO_MARKS, header))
 
     # --- one message in a file
 
@@ -173,9 +181,11 @@ class FileReading:
         path, folder = directory.key_path(name), directory.folder
         if found.defect:
             yield Remark(path, folder, found.defect, True)
-        yield self._single_message(file, found, path, folder, name.partition("/")[2] if in_maildir else None)
+        yield from self._single_messages(file, found, path, folder, name.partition("/")[2] if in_maildir else None)
 
-    def _single_message(self, file: OpenFile, found: Single, path: str, folder: str, maildir: str | None) -> FoundMessage:
+    def _single_messages(
+        self, file: OpenFile, found: Single, path: str, folder: str, maildir: str | None
+    ) -> Iterator[FoundMessage]:
         data = b"".join(found.pieces(file)) if found.end - found.start <= SPOOL_BYTES else None
         if data is not None:
             sha256, size = hashlib.sha256(data).digest(), len(data)
@@ -184,7 +194,7 @@ class FileReading:
         header = header_of(data if data is not None else next(found.pieces(file), b""))
         marks = read_marks(header)
         flags = (*found.flags, *marks.flags) if maildir is None else single.maildir_flags(maildir)
-        return FoundMessage(
+        message = FoundMessage(
             key_of(path, sha256.hex(), 0),
             folder,
             size,
@@ -196,6 +206,7 @@ class FileReading:
             found.received_at if maildir is None else single.maildir_date(maildir),
             self._rule(folder, marks if maildir is None else NO_MARKS, header),
         )
+        yield from self.restored.copies(message, sha256, lambda place: self._rule(place, NO_MARKS, header))
 
     def _rule(self, folder: str, marks: Marks, header: bytes) -> str | None:
         rule = folder_rule(self.settings, folder, role_of(folder))

@@ -171,6 +171,8 @@ class MailboxScan:
             self.cursor.variant = variant.name if variant else ""
         for one in self.reading.messages(directory, name, file, found, variant, at):
             yield from self._take(directory, one, shown(name))
+            if isinstance(one, FoundMessage) and not one.is_last:
+                continue
             if holds_many and isinstance(one, FoundMessage):
                 self.cursor.at = one.next
                 self.tally.read_bytes = self.tally.finished_bytes + (one.next if one.read_bytes is None else one.read_bytes)
@@ -245,7 +247,9 @@ class MailboxScan:
             yield from self._flush(directory)
         self.group.add(one)
         if isinstance(one, FoundMessage) and one.data is None:  # sent at once, while its file is open
-            if self.cursor.file:
+            if not one.is_last:
+                pass
+            elif self.cursor.file:
                 self.cursor.at = one.next
             else:
                 self.cursor.name, self.cursor.at = name, -1

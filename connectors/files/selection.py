@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from connectors.errors import Unavailable
 from connectors.files.detect import COMPRESSED, HEAD_BYTES, FileKind, detect
+from connectors.files.exported_copies import ExportedCopies, is_own_file, is_volume
 from connectors.files.names import shown, stem
 from connectors.files.open_file import OpenFile
 from connectors.files.settings import FOLDER, FilesSettings
@@ -21,6 +22,8 @@ _UNFIT = re.compile(r"[\s@,;<>()\"]+")
 @dataclass(frozen=True, slots=True)
 class Roots:
     settings: FilesSettings
+    exported: Callable[[], ExportedCopies]
+    """What the manifests of our own exports among the files say."""
 
     def check(self) -> None:
         """Raises Unavailable if one is missing. What in them can't be read is reported when it is read."""
@@ -35,13 +38,15 @@ class Roots:
         """One address or, with a pattern, one for each top folder."""
         if not self.is_pattern:
             return [self.settings.mailbox.lower()]
-        found: dict[str, None] = {}
+        found = dict.fromkeys(self._exported_mailboxes())
         for root in self._roots():
             try:
                 names = root.names() if root.only is not None else sorted(entry.name for entry in root.path.iterdir())
             except OSError as error:
                 raise _unreadable(root.path, error) from error
             for name in names:
+                if found and (is_volume(name) or is_own_file(name)):
+                    continue  # its messages belong to the mailboxes that its manifest names
                 is_folder = (root.path / name).is_dir()
                 found[self._address(shown(name) if is_folder else self._top_of_file(root, name))] = None
         return list(found)
@@ -58,7 +63,16 @@ class Roots:
         names = directory.names()
         if directory.top is not None or not self.is_pattern:
             return names
-        return [name for name in names if self._address(self._top_of_file(directory, name)) == address]
+        if address in self._exported_mailboxes():
+            return [name for name in names if is_volume(name) or self._is_own(directory, name, address)]
+        return [name for name in names if self._is_own(directory, name, address)]
+
+    def _is_own(self, directory: FileDirectory, name: str, address: str) -> bool:
+        return self._address(self._top_of_file(directory, name)) == address
+
+    def _exported_mailboxes(self) -> tuple[str, ...]:
+        """With the pattern `{folder}` alone, an export goes back to the mailboxes it is from."""
+        return self.exported().mailboxes if self.settings.mailbox == FOLDER else ()
 
     def bytes(self, address: str) -> int:
         total = 0
