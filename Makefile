@@ -7,10 +7,10 @@ JOBS   ?= 2
 SPREAD := --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo test quick check chaos coverage bench fuzz clean format
+.PHONY: help up demo test quick check chaos coverage bench bench-full fuzz clean format
 
 help:  ## show this list
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 16
 
 $(VENV)/.run: pyproject.toml requirements.lock requirements-dev.lock scripts/setup
 	@PYTHON="$(PYTHON)" scripts/setup $(VENV) "."
@@ -51,8 +51,12 @@ coverage: $(VENV)/.dev  ## run the tests and show which branches they reach; ARG
 	$(BIN)/coverage html --quiet
 	$(BIN)/coverage report | tail -n 1
 
-bench: $(VENV)/.dev  ## run the benchmarks; BENCH=name runs one of benchmarks/*.py
-	@$(BIN)/python -m benchmarks $(BENCH)
+bench: $(VENV)/.dev  ## compare with mu and notmuch on the same mail; BENCH=name runs another one of benchmarks/*.py
+	@$(BIN)/python -m benchmarks $(or $(BENCH),peers)
+
+bench-full: $(VENV)/.dev  ## run all benchmarks, and the comparison on 20,000 messages (hours)
+	@$(BIN)/python -m benchmarks.peers --messages 20000 --fsyncs
+	@$(BIN)/python -m benchmarks
 
 fuzz: $(VENV)/.dev  ## fuzz everything that parses mail for SECONDS=60; guided by coverage if atheris is installed
 	@$(BIN)/python -m tests.fuzz $(or $(SECONDS),60)

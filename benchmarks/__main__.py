@@ -5,7 +5,9 @@ import sys
 from pathlib import Path
 
 NAMES = sorted(
-    path.stem for path in Path(__file__).parent.glob("*.py") if not path.stem.startswith("_") and path.stem != "report"
+    path.stem
+    for path in Path(__file__).parent.glob("*.py")
+    if not path.stem.startswith("_") and "\ndef main() " in path.read_text()
 )
 
 

@@ -22,6 +22,7 @@ from archiver.maintenance.checks.file_systems import SHARED_BY_NFS, SHARED_BY_SM
 from archiver.maintenance.checks.findings import DoctorFinding as DoctorFinding
 from archiver.maintenance.checks.findings import Verdict as Verdict
 from archiver.maintenance.checks.health import check_parts
+from archiver.maintenance.checks.interpreter import is_optimised
 from archiver.maintenance.checks.journal import journal_findings
 from archiver.parsing.readers import MailReaders
 from archiver.quantity import quantity
@@ -63,7 +64,10 @@ def examine(settings: Settings, *, running: bool, port_free: Callable[[], None])
 
 
 def _python() -> DoctorFinding:
-    return DoctorFinding("python", Verdict.OK, f"{platform.python_version()} on {platform.system()} {platform.machine()}")
+    found = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
+    if not is_optimised():
+        found += "; built without profile-guided optimisation: a Python of your distribution is faster"
+    return DoctorFinding("python", Verdict.OK, found)
 
 
 def _machine() -> DoctorFinding:
