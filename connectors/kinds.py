@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from connectors.base import Connector, Context
+from connectors.base import Connector, Context, MailboxRef
 from connectors.fake import FakeConnector, FakeSecrets, FakeSettings
 from connectors.files import FilesConnector, FilesSecrets, FilesSettings, ImportSettings
 from connectors.google import (
@@ -20,7 +20,7 @@ from connectors.google import (
     WorkspaceSettings,
 )
 from connectors.google.sign_in import GmailSignIn
-from connectors.imap import ImapConnector, ImapSecrets, ImapSettings
+from connectors.imap import ImapConnector, ImapSecrets, ImapSettings, ImapTarget
 from connectors.imap.providers import PROVIDERS
 from connectors.jmap import JmapConnector, JmapSecrets, JmapSettings
 from connectors.microsoft import (
@@ -33,6 +33,7 @@ from connectors.microsoft import (
 )
 from connectors.microsoft.sign_in import OutlookSignIn
 from connectors.sign_in import BrowserSignIn
+from connectors.target import MailTarget
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +57,36 @@ class ConnectorKind:
     """Notes for the person who adds a source, by provider."""
     watches: bool = False
     """Its connectors can wait for new mail (connectors.base.Watching), if the setting `watch` enables it."""
+    target: Callable[[Any, Any, Context, MailboxRef], MailTarget] | None = None
+    """Opens one of its mailboxes to restore mail to; from validated settings, validated secrets and a context."""
     extra: str | None = None
     """Its packages are installed with this extra (connectors.extras)."""
 
 
 def _open_fake(settings: FakeSettings, _: FakeSecrets, context: Context) -> Connector:
     return FakeConnector(settings, context)
+
+
+def _imap_target(settings: ImapSettings, secrets: ImapSecrets, context: Context, box: MailboxRef) -> MailTarget:
+    return ImapTarget(settings, secrets, context, box.address)
+
+
+def _workspace_target(settings: WorkspaceSettings, secrets: WorkspaceSecrets, context: Context, box: MailboxRef) -> MailTarget:
+    return WorkspaceConnector(settings, secrets, context).target(box.address)
+
+
+def _gmail_target(settings: GmailSettings, secrets: GmailSecrets, context: Context, box: MailboxRef) -> MailTarget:
+    return GmailConnector(settings, secrets, context).target(box.address)
+
+
+def _organisation_target(
+    settings: Microsoft365Settings, secrets: Microsoft365Secrets, context: Context, box: MailboxRef
+) -> MailTarget:
+    return open_organisation(settings, secrets, context).target(box)
+
+
+def _outlook_target(settings: OutlookSettings, secrets: OutlookSecrets, context: Context, box: MailboxRef) -> MailTarget:
+    return open_outlook(settings, secrets, context).target(box)
 
 
 def _open_files(settings: FilesSettings, _: FilesSecrets, context: Context) -> Connector:
@@ -77,6 +102,7 @@ KINDS: dict[str, ConnectorKind] = {
             WorkspaceSettings,
             WorkspaceSecrets,
             WorkspaceConnector,
+            target=_workspace_target,
             extra="google",
         ),
         ConnectorKind(
@@ -86,6 +112,7 @@ KINDS: dict[str, ConnectorKind] = {
             GmailSecrets,
             GmailConnector,
             GmailSignIn,
+            target=_gmail_target,
             extra="google",
         ),
         ConnectorKind(
@@ -94,6 +121,7 @@ KINDS: dict[str, ConnectorKind] = {
             Microsoft365Settings,
             Microsoft365Secrets,
             open_organisation,
+            target=_organisation_target,
             extra="microsoft",
         ),
         ConnectorKind(
@@ -103,6 +131,7 @@ KINDS: dict[str, ConnectorKind] = {
             OutlookSecrets,
             open_outlook,
             OutlookSignIn,
+            target=_outlook_target,
             extra="microsoft",
         ),
         ConnectorKind(
@@ -113,6 +142,7 @@ KINDS: dict[str, ConnectorKind] = {
             ImapConnector,
             guide=tuple((row.name, row.hint) for row in PROVIDERS if row.hint),
             watches=True,
+            target=_imap_target,
         ),
         ConnectorKind(
             "jmap", "A JMAP server, such as Fastmail, Stalwart or Cyrus", JmapSettings, JmapSecrets, JmapConnector, watches=True

@@ -27,6 +27,7 @@ _DEFAULT_DAYS = 365
 
 _RESOLVE = """
     SELECT k.id, k.key_hash, k.scopes, u.id AS user_id, u.email, u.role, u.may_read_all,
+           u.settings @> '{"may_restore": true}' AS may_restore,
            k.last_used_at IS NULL OR k.last_used_at < now() - make_interval(secs => :every) AS stale
     FROM api_keys k JOIN users u ON u.id = k.user_id
     WHERE k.prefix = :prefix AND k.revoked_at IS NULL AND coalesce(k.expires_at, k.created_at + interval '1 year') > now()
@@ -52,6 +53,7 @@ class UsedKey:
     email: str
     role: UserRole
     may_read_all: bool
+    may_restore: bool
     stale: bool
     """Its last use was recorded some time ago."""
 
@@ -125,7 +127,8 @@ def resolve(engine: Engine, key: str) -> Principal | None:
             return None
         if row.stale:
             connection.execute(text("UPDATE api_keys SET last_used_at = now() WHERE id = :id"), {"id": row.id})
-    return Principal(row.email, row.role, rights_of(row.role, row.scopes), row.user_id, row.may_read_all, key_id=row.id)
+    rights = rights_of(row.role, row.scopes, may_restore=row.may_restore)
+    return Principal(row.email, row.role, rights, row.user_id, row.may_read_all, key_id=row.id)
 
 
 def list_keys(connection: Connection, user_id: UUID | None) -> list[KeyRow]:

@@ -14,6 +14,8 @@ class Right(StrEnum):
     READ = "read"
     SEARCH = "search"
     EXPORT = "export"
+    RESTORE = "restore"
+    """Putting mail back: administrators everywhere, users whom an administrator allows it into their own mailboxes."""
     INGEST = "ingest"
     MARK = "mark"
     """Tags and notes."""
@@ -32,6 +34,7 @@ class KeyScope(StrEnum):
     READ = "read"
     SEARCH = "search"
     EXPORT = "export"
+    RESTORE = "restore"
     INGEST = "ingest"
     MARK = "mark"
     ADMIN = "admin"
@@ -46,6 +49,7 @@ SCOPE_RIGHTS: dict[KeyScope, frozenset[Right]] = {
     KeyScope.READ: frozenset({Right.READ}),
     KeyScope.SEARCH: frozenset({Right.SEARCH}),
     KeyScope.EXPORT: frozenset({Right.EXPORT}),
+    KeyScope.RESTORE: frozenset({Right.RESTORE}),
     KeyScope.INGEST: frozenset({Right.INGEST}),
     KeyScope.MARK: frozenset({Right.MARK}),
     KeyScope.ADMIN: frozenset({Right.ADMIN, Right.VIEW, Right.AUDIT}),
@@ -81,9 +85,10 @@ NOBODY = Principal("nobody", UserRole.USER, frozenset())
 """A client that has not signed in."""
 
 
-def rights_of(role: UserRole, scopes: list[str] | None = None) -> frozenset[Right]:
-    """The rights of the role; for an API key, only those that its scopes include."""
-    allowed = ROLE_RIGHTS[role]
+def rights_of(role: UserRole, scopes: list[str] | None = None, *, may_restore: bool = False) -> frozenset[Right]:
+    """The rights of the role, and the right to restore if an administrator granted it; for an API key, only those that its
+    scopes include."""
+    allowed = ROLE_RIGHTS[role] | ({Right.RESTORE} if may_restore and role is not UserRole.AUDITOR else frozenset())
     if scopes is None:
         return allowed
     scoped: frozenset[Right] = frozenset().union(*(SCOPE_RIGHTS[KeyScope(scope)] for scope in scopes))

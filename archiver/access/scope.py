@@ -35,6 +35,10 @@ _OWN_MAIL = """
                 WHERE s.id = b.source_id AND (s.owner_id IS NULL OR s.owner_id = u.id))
             AND NOT EXISTS (SELECT 1 FROM users o
                 WHERE o.id <> u.id AND o.address_verified_at IS NOT NULL AND lower(o.email) = lower(b.address)))"""
+_OWN = """
+    SELECT b.id FROM mailboxes b JOIN users u ON u.id = :user_id
+    WHERE u.address_verified_at IS NOT NULL AND lower(b.address) = lower(u.email)
+        AND (b.replaces_id IS NULL OR u.address_verified_at > b.created_at)"""
 _VISIBLE = _GRANTED.format(condition="", own_mail=_OWN_MAIL)
 _WRITABLE = _GRANTED.format(condition="AND g.may_ingest", own_mail="")
 
@@ -110,6 +114,13 @@ def writable_by(connection: Connection, principal: Principal) -> MailScope:
     if principal.user_id is None:
         return NOTHING
     return MailScope(frozenset(query(connection, _WRITABLE, UUID, user_id=principal.user_id)))
+
+
+def own_mailboxes(connection: Connection, principal: Principal) -> frozenset[UUID]:
+    """The mailboxes with the verified address of the principal, which is what makes a mailbox their own."""
+    if principal.user_id is None:
+        return frozenset()
+    return frozenset(query(connection, _OWN, UUID, user_id=principal.user_id))
 
 
 def scope_of(connection: Connection, principal: Principal) -> MailScope:

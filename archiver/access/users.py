@@ -52,6 +52,16 @@ class User:
         """Declared at the first start that this archive is for their own mail: they can read the mailboxes they add."""
         return self.settings.get("own_mail") is True
 
+    @property
+    def may_restore(self) -> bool:
+        """An administrator allows them to restore mail into their own mailboxes."""
+        return self.settings.get("may_restore") is True
+
+    def principal(self) -> Principal:
+        """With their current rights, for work that they have asked for earlier."""
+        rights = rights_of(self.role, may_restore=self.may_restore)
+        return Principal(self.email, self.role, rights, self.id, self.may_read_all)
+
 
 def clean_email(email: str) -> str:
     email = email.strip()
@@ -162,6 +172,7 @@ def change(
     name: str | None = None,
     role: UserRole | None = None,
     may_read_all: bool | None = None,
+    may_restore: bool | None = None,
     disabled: bool | None = None,
     address_verified: bool | None = None,
 ) -> User:
@@ -200,6 +211,10 @@ def change(
         audit.record(connection, principal, "user.changed", "user", user.id, email=user.email, **changes)
     if may_read_all is not None and may_read_all is not user.may_read_all:
         action = "user.read_all_granted" if may_read_all else "user.read_all_revoked"
+        audit.record(connection, principal, action, "user", user.id, email=user.email)
+    if may_restore is not None and may_restore is not user.may_restore:
+        change_settings(connection, user, may_restore=may_restore or None)
+        action = "user.restore_granted" if may_restore else "user.restore_revoked"
         audit.record(connection, principal, action, "user", user.id, email=user.email)
     return load(connection, user.id)
 

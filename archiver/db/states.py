@@ -125,6 +125,26 @@ class ExportState(StrEnum):
     FAILED = "failed"
 
 
+class RestoreState(StrEnum):
+    """checking (the dry run) → ready → restoring → done; a failed or cancelled one can be started again."""
+
+    CHECKING = "checking"
+    READY = "ready"
+    RESTORING = "restoring"
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class RestoreOutcome(StrEnum):
+    RESTORED = "restored"
+    PRESENT = "present"
+    """It was already there."""
+    ABSENT = "absent"
+    """It was not there; found by the dry run."""
+    REFUSED = "refused"
+
+
 class WorkflowState(StrEnum):
     """queued → running → done, or → rolling_back → failed or cancelled."""
 

@@ -14,12 +14,12 @@ import orjson
 from sqlalchemy import Connection
 
 from archiver.access import users
-from archiver.access.principal import LOCAL_OPERATOR, Principal, Right, rights_of
+from archiver.access.principal import LOCAL_OPERATOR, Principal, Right
 from archiver.access.scope import MailScope, scope_of
 from archiver.errors import NotAllowed
 from archiver.exports import statements as sql
 from archiver.exports.package_files import PackageFolder, whole_file
-from archiver.exports.selection import ExportInput
+from archiver.exports.selection import ExportInput, Selection
 from archiver.exports.statements import FrozenMessage
 from archiver.logs import get_logger
 from archiver.search.service import NotSearchable, open_search
@@ -67,7 +67,7 @@ def owner_of(connection: Connection, given: ExportInput) -> Principal:
     user = users.load(connection, given.user_id)
     if user.disabled_at is not None:
         raise NotAllowed("the user who requested this export is disabled")
-    principal = Principal(user.email, user.role, rights_of(user.role), user.id, user.may_read_all)
+    principal = user.principal()
     principal.require(Right.EXPORT)
     return principal
 
@@ -116,14 +116,14 @@ def _freeze_selection(run: StepRun, given: ExportInput, scope: MailScope) -> Non
         with engine.begin() as connection:
             sql.freeze(connection, run.run_id, scope, where, values)
         return
-    for count, batch in enumerate(_id_batches(run, given, scope)):
+    for count, batch in enumerate(selected_ids(run, selection, scope)):
         run.report(count, 0)
         with engine.begin() as connection:
             sql.freeze(connection, run.run_id, scope, "m.id = ANY(:ids)", {"ids": batch})
 
 
-def _id_batches(run: StepRun, given: ExportInput, scope: MailScope) -> Iterator[list[UUID]]:
-    selection = given.selection
+def selected_ids(run: StepRun, selection: Selection, scope: MailScope) -> Iterator[list[UUID]]:
+    """The results of a query, or the chosen messages, in batches."""
     if selection.query is not None:
         search = open_search(run.resources.settings, run.resources.engine)
         ids = search.message_ids(selection.query, scope, zone=ZoneInfo(selection.zone))

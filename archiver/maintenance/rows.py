@@ -45,13 +45,3 @@ class ExpectedObject:
 class SealedValue:
     id: UUID
     value: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class RestoredCopy:
-    id: UUID
-    """Of the message."""
-    sha256: bytes
-    folder: str
-    flags: tuple[str, ...]
-    received_at: datetime

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any, cast
+from contextlib import closing, contextmanager
+from functools import partial
+from typing import Any
 from uuid import UUID
 
 import orjson
@@ -17,12 +18,11 @@ from archiver.sources.destinations import moved_settings, secrets_to_keep
 from archiver.sources.kinds import kind_of, validate
 from archiver.sources.null_context import QuietContext
 from archiver.sources.rows import Source
-from connectors.base import Connector, Context
+from connectors.base import Connector, Context, MailboxRef
 from connectors.errors import ConnectorError
-from connectors.imap import ImapSecrets, ImapSettings, ImapTarget
-from connectors.imap import Outgoing as Outgoing
 from connectors.kinds import KINDS
 from connectors.sign_in import BrowserSignIn
+from connectors.target import MailTarget
 
 
 class SourceCheckFailed(ArchiverError):
@@ -81,16 +81,32 @@ def mailboxes(source: Source, keyring: Keyring, context: Context) -> list[str]:
 
 
 @contextmanager
-def open_target(kind: str, settings: Mapping[str, Any], secrets: Mapping[str, Any]) -> Iterator[ImapTarget]:
-    """An IMAP account that mail is restored to, configured like a source of that kind. Raises SourceCheckFailed."""
-    checked, unsealed = validate(kind_of(kind), settings, secrets)
-    target = ImapTarget(cast(ImapSettings, checked), cast(ImapSecrets, unsealed), QuietContext())
-    try:
+def open_account(settings: Mapping[str, Any], secrets: Mapping[str, Any]) -> Iterator[MailTarget]:
+    """An IMAP account that mail is restored to, configured like a source. Raises the errors of connectors.errors."""
+    kind = kind_of("imap")
+    checked, unsealed = validate(kind, settings, secrets)
+    assert kind.target is not None
+    with closing(kind.target(checked, unsealed, QuietContext(), MailboxRef(""))) as target:
         yield target
-    except ConnectorError as error:
-        raise SourceCheckFailed(str(error)) from error
-    finally:
-        target.close()
+
+
+@contextmanager
+def open_target(engine: Engine, keyring: Keyring, source: Source, box: MailboxRef) -> Iterator[MailTarget]:
+    """A mailbox of a source, to restore mail to. Raises UsageError if it can't receive any."""
+    kind = kind_of(source.kind)
+    if kind.target is None or source.removed_at is not None:
+        reason = "was removed" if source.removed_at is not None else "has no mailboxes on a server"
+        raise UsageError(f"mail can't be restored to {box.address}: the source {source.name} {reason}")
+    settings, secrets = validate(kind, source.settings, unseal(keyring, source))
+    context = QuietContext()
+    context.save_credentials = partial(save_credentials, engine, keyring, source)  # type: ignore[method-assign]
+    with closing(kind.target(settings, secrets, context, box)) as target:
+        yield target
+
+
+def can_receive(kind: str) -> bool:
+    """Whether mail can be restored to mailboxes of this kind of source."""
+    return kind in KINDS and KINDS[kind].target is not None
 
 
 def sign_in(

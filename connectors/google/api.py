@@ -143,9 +143,16 @@ class Api:
 
     @contextlib.contextmanager
     def stream(
-        self, url: str, method: str = "GET", headers: Mapping[str, str] | None = None, content: Any = None
+        self,
+        url: str,
+        method: str = "GET",
+        headers: Mapping[str, str] | None = None,
+        content: Any = None,
+        *,
+        once: bool = False,
     ) -> Iterator[httpx2.Response]:
-        """A successful response, to be read inside the block. The caller has already taken its turn."""
+        """A successful response, to be read inside the block. The caller has already taken its turn. With `once`, a request
+        that the server may have carried out is not repeated."""
         tries, refreshed = 0, False
         while True:
             tries += 1
@@ -162,7 +169,7 @@ class Api:
                 refreshed, tries = True, tries - 1
                 continue
             pause = pause_before_retry(refusal.status, response.headers, tries)
-            if pause is None or refusal.retry_after_seconds is not None:
+            if pause is None or once or refusal.retry_after_seconds is not None:
                 raise self._error(refusal)
             self.http.pause(pause)
 

@@ -20,8 +20,10 @@ from connectors.google.settings import (
     WorkspaceSettings,
     read_key,
 )
+from connectors.google.target import GmailTarget
 from connectors.google.tokens import (
     GMAIL_SCOPE,
+    GMAIL_WRITE_SCOPE,
     MEMBERS_SCOPE,
     USERS_SCOPE,
     DelegatedTokens,
@@ -45,7 +47,7 @@ class _GoogleConnector(ABC):
         self._downloads: list[GoogleDownloads] = []
 
     @abstractmethod
-    def _tokens(self, address: str) -> GoogleTokens: ...
+    def _tokens(self, address: str, writes: bool = False) -> GoogleTokens: ...
 
     def fetch(self, box: MailboxRef, state: Mapping[str, Json], known: Known) -> Iterator[Batch]:
         self._http.ensure_open()
@@ -54,6 +56,11 @@ class _GoogleConnector(ABC):
     def refetch(self, box: MailboxRef, keys: Collection[str]) -> Iterator[Batch]:
         self._http.ensure_open()
         yield from self._mailbox(box.address).refetch(keys)
+
+    def target(self, address: str) -> GmailTarget:
+        """The mailbox as a target of a restore, with tokens that may write. Closes this connector when it is closed."""
+        self._http.ensure_open()
+        return GmailTarget(self._gmail(address, writes=True), self._spool, self._google.units_per_message, self.close)
 
     def close(self) -> None:
         self._http.close()
@@ -67,12 +74,12 @@ class _GoogleConnector(ABC):
         self._downloads.append(downloads)
         return GoogleMailboxFetch(address, api, self._google, downloads)
 
-    def _gmail(self, address: str) -> Api:
+    def _gmail(self, address: str, writes: bool = False) -> Api:
         quotas = (
             Quota(f"google:{self._project}:{address.lower()}", self._google.units_per_user),
             Quota(f"google:{self._project}", self._google.units_per_project),
         )
-        return Api(self._http, self._tokens(address), self._context, self._google.gmail_url, "Gmail API", quotas)
+        return Api(self._http, self._tokens(address, writes), self._context, self._google.gmail_url, "Gmail API", quotas)
 
     def _profile(self, address: str) -> str:
         """The address of a mailbox that can be read, as Gmail spells it."""
@@ -109,8 +116,8 @@ class WorkspaceConnector(_GoogleConnector):
         api = Api(self._http, tokens, self._context, self._settings.directory_url, "Admin SDK API", (quota,))
         return WorkspaceDirectory(api, self._settings)
 
-    def _tokens(self, address: str) -> GoogleTokens:
-        return DelegatedTokens(self._key, address, (GMAIL_SCOPE,))
+    def _tokens(self, address: str, writes: bool = False) -> GoogleTokens:
+        return DelegatedTokens(self._key, address, (GMAIL_WRITE_SCOPE if writes else GMAIL_SCOPE,))
 
 
 class GmailConnector(_GoogleConnector):
@@ -152,5 +159,9 @@ class GmailConnector(_GoogleConnector):
         if box.address.lower() != self._settings.address.lower():
             raise AuthFailed(f"{box.address} is not the account of this source")
 
-    def _tokens(self, address: str) -> GoogleTokens:
+    def target(self, address: str) -> GmailTarget:
+        self._ensure_own(MailboxRef(address))
+        return super().target(address)
+
+    def _tokens(self, address: str, writes: bool = False) -> GoogleTokens:
         return self._own

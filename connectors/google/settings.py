@@ -76,6 +76,10 @@ class WorkspaceSettings(GoogleSettings):
 class GmailSettings(GoogleSettings):
     address: Address = Field(description="the account's address")
     client_id: str = Field(min_length=1, description="the id of an OAuth client of type `Desktop app`")
+    write_access: bool = Field(
+        default=False,
+        description="ask for permission to restore mail, and to delete it at the source; then sign in again",
+    )
     auth_url: Annotated[Url, Destination.URL] = Field(
         default="https://accounts.google.com/o/oauth2/v2/auth", description="URL of the sign-in page"
     )

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 from connectors.errors import AuthFailed
 from connectors.google.settings import GmailSecrets, GmailSettings
-from connectors.google.tokens import GMAIL_SCOPE, exchange_code
+from connectors.google.tokens import GMAIL_SCOPE, GMAIL_WRITE_SCOPE, exchange_code
 from connectors.http import HttpClient
 
 
@@ -31,7 +31,7 @@ class GmailSignIn:
             "client_id": self._settings.client_id,
             "redirect_uri": redirect_uri,
             "response_type": "code",
-            "scope": GMAIL_SCOPE,
+            "scope": GMAIL_WRITE_SCOPE if self._settings.write_access else GMAIL_SCOPE,
             "code_challenge": base64.urlsafe_b64encode(digest).decode().rstrip("="),
             "code_challenge_method": "S256",
             "state": self._state,

@@ -30,6 +30,8 @@ else:
     service_account = LazyModule("google.oauth2.service_account", "google")
 
 GMAIL_SCOPE = "https://www.googleapis.com/auth/gmail.readonly"
+GMAIL_WRITE_SCOPE = "https://www.googleapis.com/auth/gmail.modify"
+"""To restore mail, and to move archived mail to the trash."""
 USERS_SCOPE = "https://www.googleapis.com/auth/admin.directory.user.readonly"
 MEMBERS_SCOPE = "https://www.googleapis.com/auth/admin.directory.group.member.readonly"
 

@@ -2,6 +2,6 @@
 
 from connectors.imap.connector import ImapConnector
 from connectors.imap.settings import ImapSecrets, ImapSettings
-from connectors.imap.target import Delivered, ImapTarget, Outgoing
+from connectors.imap.target import ImapTarget
 
-__all__ = ["Delivered", "ImapConnector", "ImapSecrets", "ImapSettings", "ImapTarget", "Outgoing"]
+__all__ = ["ImapConnector", "ImapSecrets", "ImapSettings", "ImapTarget"]

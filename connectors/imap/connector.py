@@ -68,6 +68,11 @@ class ImapConnector:
         with self._session(self._account(box)) as session:
             watch(session, self._settings, on_news)
 
+    def open_wire(self, address: str) -> Wire:
+        """A logged-in connection to one account; to the first one if no address is given."""
+        account = self._account(MailboxRef(address)) if address else next(iter(self._accounts().values()))
+        return self._open(account)
+
     def close(self) -> None:
         with self._lock:
             self._closed.set()

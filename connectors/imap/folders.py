@@ -11,8 +11,8 @@ from imapclient.imap_utf7 import encode as encode_utf7
 from connectors.imap.errors import CommandRefused
 from connectors.imap.parse import Value, number, texts, values
 from connectors.imap.providers import ImapProvider
-from connectors.imap.roles import roles
 from connectors.imap.wire import Response, Wire, quoted
+from connectors.roles import roles
 from connectors.selection import FolderRole
 
 _STATUS_AT_ONCE = 100

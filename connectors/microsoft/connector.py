@@ -19,6 +19,7 @@ from connectors.microsoft.settings import (
     OutlookSecrets,
     OutlookSettings,
 )
+from connectors.microsoft.target import GraphTarget
 from connectors.microsoft.tokens import AppTokens, MicrosoftTokens, SignedInTokens
 from connectors.microsoft.users import USERS, People
 from connectors.spool import Spool
@@ -97,6 +98,10 @@ class MicrosoftConnector:
 
     def refetch(self, box: MailboxRef, keys: Collection[str]) -> Iterator[Batch]:
         yield from GraphRefetch(self._graph, self._downloads, self._context, self._open(box), box.address).batches(keys)
+
+    def target(self, box: MailboxRef) -> GraphTarget:
+        """The mailbox as a target of a restore. Closes this connector when it is closed."""
+        return GraphTarget(self._graph, self._open(box), box.address, self.close)
 
     def close(self) -> None:
         self._http.close()

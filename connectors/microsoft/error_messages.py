@@ -63,6 +63,7 @@ _NO_MAILBOX = {
 }
 _WIDER = {
     "Mail.Read": ("Mail.Read", "Mail.ReadWrite"),
+    "Mail.ReadWrite": ("Mail.ReadWrite",),
     "User.Read.All": ("User.Read.All", "User.ReadWrite.All", "Directory.Read.All", "Directory.ReadWrite.All"),
     "GroupMember.Read.All": ("GroupMember.Read.All", "Group.Read.All", "Group.ReadWrite.All", "Directory.Read.All"),
     "MailboxSettings.Read": ("MailboxSettings.Read", "MailboxSettings.ReadWrite"),

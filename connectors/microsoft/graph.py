@@ -124,6 +124,11 @@ class Graph:
         """A JSON response, from a path or from a link that Graph returned."""
         return self._tried(address, permission, _parse, prefer=prefer, version=version)
 
+    def send(self, method: str, address: str, permission: str, content: bytes, kind: str = "") -> dict[str, Json]:
+        """A request that changes something. Never sent twice: a broken connection is the caller's to examine."""
+        more: dict[str, Any] = {"headers": {"Content-Type": kind or "application/json"}, "content": content, "once": True}
+        return self._tried(address, permission, _parse, method=method, prefer='IdType="ImmutableId"', **more)
+
     def pages(self, path: str, permission: str) -> Iterator[dict[str, Json]]:
         """The entries of a list, over all pages."""
         link: str | None = path
@@ -179,9 +184,10 @@ class Graph:
         prefer: str = "",
         version: str = VERSION,
         headers: Mapping[str, str] | None = None,
+        once: bool = False,
         **more: Any,
     ) -> T:
-        """Renews a rejected token once; retries temporary errors a few times."""
+        """Renews a rejected token once; retries temporary errors a few times, unless the request may be sent only `once`."""
         url, stale, tries = self._absolute(address, version), None, 0
         while True:
             tries += 1
@@ -192,13 +198,13 @@ class Graph:
                 slots = self._slots.held(min(cost, self.at_once))
                 with slots, self._http.request(method, url, headers=sent, **more) as response:
                     status = response.status_code
-                    if status == 200:
+                    if status in (200, 201):
                         return take(response)
                     code, said = _refusal(response)
             except ResponseTooLarge:
                 raise
             except Unavailable:
-                if tries > len(BROKEN):
+                if once or tries > len(BROKEN):
                     raise
                 self._http.pause(BROKEN[tries - 1])
                 continue
@@ -206,7 +212,7 @@ class Graph:
                 url = self._absolute(response.headers.get("Location", ""), version)
             elif status == 401 and stale is None:
                 stale = token
-            elif (pause := pause_before_retry(status, response.headers, tries)) is not None:
+            elif not once and (pause := pause_before_retry(status, response.headers, tries)) is not None:
                 self._http.pause(pause)
             else:
                 raise self._error(response, code, said, permission, token)

@@ -120,6 +120,10 @@ class OutlookSettings(GraphSettings):
         default="common",
         description="who may sign in: common (anyone), consumers (personal accounts), organizations, or one tenant",
     )
+    write_access: bool = Field(
+        default=False,
+        description="ask for permission to restore mail, and to delete it at the source; then sign in again",
+    )
 
 
 class OutlookSecrets(Strict):

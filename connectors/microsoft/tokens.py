@@ -29,6 +29,7 @@ _THROTTLED_SECONDS = 30.0
 _BEGIN = "-----BEGIN "
 _LABEL_CHARS = 64
 PERMISSIONS = ("Mail.Read", "User.Read")
+WRITE_PERMISSIONS = ("Mail.ReadWrite", "User.Read")
 
 logging.getLogger("msal").setLevel(logging.CRITICAL)  # it would log raw responses
 
@@ -109,7 +110,8 @@ class SignedInTokens:
 
 
 def scopes(settings: GraphSettings) -> list[str]:
-    return [f"{settings.graph_url}/{permission}" for permission in PERMISSIONS]
+    writes = isinstance(settings, OutlookSettings) and settings.write_access
+    return [f"{settings.graph_url}/{permission}" for permission in (WRITE_PERMISSIONS if writes else PERMISSIONS)]
 
 
 def client_options(settings: Microsoft365Settings | OutlookSettings, http: HttpClient) -> dict[str, Any]:

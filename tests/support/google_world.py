@@ -19,6 +19,7 @@ from google.auth import jwt
 
 from tests.support.emulate import ask_emulated
 from tests.support.google_batch import answer_batch
+from tests.support.google_writing import SCOPE, write
 
 CLIENT_ID = "114050000000000000000"
 SYSTEM = ("INBOX", "SENT", "DRAFT", "SPAM", "TRASH", "UNREAD", "STARRED", "IMPORTANT")
@@ -123,7 +124,7 @@ class Google:
                 who = self.refresh_tokens.get(form.get("refresh_token", ""))
                 if who is None:
                     return 400, {"error": "invalid_grant", "error_description": "Token has been expired or revoked."}
-                return self._issue(who, frozenset({"https://www.googleapis.com/auth/gmail.readonly"}))
+                return self._issue(who, frozenset(self.world["scopes"]))
             case "authorization_code":
                 challenge = base64.urlsafe_b64encode(hashlib.sha256(form.get("code_verifier", "").encode()).digest())
                 if form.get("code") != f"code-{challenge.decode().rstrip('=')}":
@@ -186,8 +187,8 @@ class Google:
             sent = {"authorization": headers.get("authorization", "")}
             trouble = self._trouble("batch", path, "")
             return trouble or answer_batch(headers["content-type"], body, lambda how, what: self.answer(how, what, sent, b""))
-        who, _ = self.tokens.get(headers.get("authorization", "").removeprefix("Bearer "), ("", frozenset()))
-        kind, units = self._kind(path, query)
+        who, scopes = self.tokens.get(headers.get("authorization", "").removeprefix("Bearer "), ("", frozenset()))
+        kind, units = self._kind(path, query) if method == "GET" else (_write_kind(path), 5)
         self.calls[kind] += 1
         if not who:
             return 401, _error(401, "authError", "Invalid Credentials"), {}
@@ -199,6 +200,10 @@ class Google:
         if units and not self._allow(who, units):
             self.refused += 1
             return 429, _error(429, "rateLimitExceeded", "Too many concurrent requests for user"), {}
+        if method != "GET":
+            if SCOPE not in scopes:
+                return 403, _error(403, "insufficientPermissions", "Request had insufficient authentication scopes."), {}
+            return (*write(self.boxes[who], path, headers, body, self.world), {})
         if "emulate" in self.world:
             return (*ask_emulated(self.world, next(iter(self.boxes)), kind, target), {})
         return (*self.gmail(kind, path, query, self.boxes[who]), {})
@@ -302,15 +307,22 @@ class Google:
     def _list(self, query: dict[str, list[str]], box: Box) -> tuple[int, Any]:
         wanted, spam = query.get("labelIds", []), query.get("includeSpamTrash") == ["true"]
         after = before = None
+        wanted_id, sizes = "", (-1, 1 << 60)
         for word in query.get("q", [""])[0].split():
             name, _, value = word.partition(":")
             after = int(value) * 1000 if name == "after" else after
             before = int(value) * 1000 if name == "before" else before
+            wanted_id = value if name == "rfc822msgid" else wanted_id
+            sizes = (int(value), sizes[1]) if name == "larger" else (sizes[0], int(value)) if name == "smaller" else sizes
         found = []
         for message_id, message in sorted(box.messages.items(), key=lambda item: -item[1].date):
             if not set(wanted) <= set(message.labels) or (not spam and {"SPAM", "TRASH"} & set(message.labels)):
                 continue
             if (after is not None and message.date <= after) or (before is not None and message.date >= before):
+                continue
+            if wanted_id and f"<{wanted_id}>".encode() not in message.raw.partition(b"\r\n\r\n")[0]:
+                continue
+            if not sizes[0] < len(message.raw) < sizes[1]:
                 continue
             found.append(message_id)
         token = query.get("pageToken", [None])[0]
@@ -390,6 +402,10 @@ class Google:
                 box.note("labelsAdded", message_id, sorted(after - before), change.get("hide", False))
             if before - after:
                 box.note("labelsRemoved", message_id, sorted(before - after), change.get("hide", False))
+
+
+def _write_kind(path: str) -> str:
+    return "insert" if path.startswith("/upload/") else path.rsplit("/", 1)[1]
 
 
 def _error(status: int, reason: str, said: str) -> dict[str, Any]:

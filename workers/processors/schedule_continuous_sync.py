@@ -6,6 +6,7 @@ from archiver.exports import service as exports
 from archiver.logs import get_logger
 from archiver.maintenance.backups import schedule as backups
 from archiver.queue.jobs import JobEnvelope, ScheduleContinuousSync, SyncCycleFinished
+from archiver.restores import service as restores
 from archiver.retention import erasures
 from archiver.sources import retries, upload_imports
 from archiver.sync import import_queue, outbox, scheduler
@@ -25,6 +26,7 @@ def process(_: ScheduleContinuousSync, work: WorkerContext, __: JobEnvelope) -> 
             import_queue.start_orphaned(connection)
             retries.retry_due(connection)
             workflows.maintain(connection)
+            restores.tidy(connection)
             backups.start_due(connection, work.settings)
             is_purging = erasures.is_purging(connection)
     if is_purging:

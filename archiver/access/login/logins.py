@@ -25,6 +25,7 @@ _SEEN_EVERY_SECONDS = 60
 
 _RESOLVE = """
     SELECT s.id, u.id AS user_id, u.email, u.role, u.may_read_all,
+           u.settings @> '{"may_restore": true}' AS may_restore,
            s.last_seen_at < now() - make_interval(secs => :every) AS stale
     FROM sessions s JOIN users u ON u.id = s.user_id
     WHERE s.token_hash = :hash AND s.expires_at > now() AND s.last_seen_at > now() - make_interval(mins => :idle)
@@ -50,6 +51,7 @@ class UsedSession:
     email: str
     role: UserRole
     may_read_all: bool
+    may_restore: bool
     stale: bool
     """Its last use was recorded some time ago."""
 
@@ -106,7 +108,8 @@ def resolve(engine: Engine, settings: Settings, token: str, *, touch: bool = Tru
             return None
         if row.stale and touch:
             connection.execute(text("UPDATE sessions SET last_seen_at = now() WHERE id = :id"), {"id": row.id})
-    return Principal(row.email, row.role, rights_of(row.role), row.user_id, row.may_read_all, session_id=row.id)
+    rights = rights_of(row.role, may_restore=row.may_restore)
+    return Principal(row.email, row.role, rights, row.user_id, row.may_read_all, session_id=row.id)
 
 
 def list_sessions(connection: Connection, settings: Settings, user_id: UUID) -> list[LoginSession]:

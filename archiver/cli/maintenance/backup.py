@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -13,7 +12,7 @@ import typer
 
 from archiver.cli.terminal.archive import archive_for, progress_bar
 from archiver.cli.terminal.connection import connect
-from archiver.cli.terminal.output import Json, console, messages, print_json
+from archiver.cli.terminal.output import Json, console, print_json
 from archiver.config import Settings, load_settings
 from archiver.errors import UsageError
 from archiver.quantity import quantity
@@ -116,10 +115,20 @@ def restore(
     ] = None,
     to: Annotated[
         str | None,
-        typer.Option("--to", metavar="URL", help="Append mail to this account: imaps://USER@HOST\\[:PORT]\\[/FOLDER]."),
+        typer.Option(
+            "--to",
+            metavar="WHERE",
+            help="Put mail back: into an account (imaps://USER@HOST\\[:PORT]\\[/FOLDER]), into an archived mailbox"
+            " (mailbox:ADDRESS), or into the mailboxes it came from (origins).",
+        ),
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="With --to: all mail.")] = False,
     mailbox: Annotated[str | None, typer.Option(help="With --to: one mailbox, by address or id.")] = None,
+    folder: Annotated[str | None, typer.Option(help="With --to and --mailbox: one folder of it, by its exact name.")] = None,
+    below: Annotated[str | None, typer.Option(help="With --to: the folder, or Gmail label, to put everything below.")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="With --to: only compare, and say what would be restored.")
+    ] = False,
     erasures: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="A register of erasures (erasures.jsonl): what it names is deleted again."),
@@ -137,63 +146,22 @@ def restore(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Restore a backup into an empty data folder (copy the key files there first); or, with --to, put mail back into an IMAP
-    account, with folders, flags and dates, skipping messages that are there already.
+    """Restore a backup into an empty data folder (copy the key files there first); or, with --to, put mail back into
+    mailboxes, with folders, flags and dates, skipping messages that are there already. It can be interrupted and repeated.
 
     If the dump can't be used, the database is rebuilt from the packs. Exits with 3 if damage was found, or if some messages
     could not be restored.
     """
     if to is not None:
-        return _restore_mail(source, to, everything=everything, mailbox=mailbox, password_file=password_file, json=json)
-    if source is None or everything or mailbox or password_file:
+        from archiver.cli.mail.restores import WantedMail, restore_mail
+
+        wanted = WantedMail(source, everything, mailbox, folder)
+        return restore_mail(wanted, to, below=below, dry_run=dry_run, password_file=password_file, json=json)
+    if source is None or everything or mailbox or folder or below or dry_run or password_file:
         raise UsageError(
             "name the backup to restore (archiver restore SOURCE), or the account to restore mail to (--to imaps://…)"
         )
     return _restore_backup(source, name, rebuild=rebuild, register=erasures, json=json)
-
-
-def _restore_mail(
-    query: str | None, to: str, *, everything: bool, mailbox: str | None, password_file: Path | None, json: bool
-) -> None:
-    from archiver.maintenance.backups.restore_mail import all_ids, parse_target, restore_mail
-    from archiver.reading.lookup import find_mailbox
-    from archiver.search.service import open_search
-
-    if sum((query is not None, everything, mailbox is not None)) != 1:
-        raise UsageError("name what to restore: a query, --all, or --mailbox ADDRESS")
-    target = parse_target(to)
-    password = _password(password_file)
-    with archive_for("restore") as at, messages.status("Restoring …") as shown:
-        mailbox_id = find_mailbox(at.engine, mailbox) if mailbox else None
-        ids = open_search(at.settings, at.engine).message_ids(query) if query else all_ids(at.engine, mailbox_id)
-        done = restore_mail(
-            at.engine, at.archive, ids, target, password, mailbox_id,
-            lambda so_far: shown.update(f"{so_far.appended:,} restored, {so_far.present:,} already there"),
-        )  # fmt: skip
-    if json:
-        print_json(asdict(done))
-    else:
-        console.print(
-            f"{quantity(done.appended, 'message')} restored, {done.present:,} already there, {len(done.failed):,} failed."
-        )
-        for failed in done.failed:
-            console.print(f"not restored: {failed['id']}: {failed['error']}", markup=False)
-    raise typer.Exit(3 if done.failed else 0)
-
-
-def _password(file: Path | None) -> str:
-    """From a file, the environment, the terminal, or a line of standard input; never from an argument, which others can see."""
-    if file is not None:
-        try:
-            return file.read_text().rstrip("\n")
-        except OSError as error:
-            raise UsageError(f"--password-file {file}: can't be read ({error.strerror})") from error
-    given = os.environ.get("ARCHIVER_RESTORE_PASSWORD")
-    if given:
-        return given
-    if sys.stdin.isatty():
-        return str(typer.prompt("password", hide_input=True, err=True))
-    return sys.stdin.readline().rstrip("\n")
 
 
 def _restore_backup(address: str, name: str | None, *, rebuild: bool, register: Path | None, json: bool) -> None:

@@ -156,6 +156,15 @@ def read_all(
     _change(json, email, "can now read their own mail only." if off else "can now read all mail.", may_read_all=not off)
 
 
+@app.command("restore")
+def may_restore(
+    email: UserName, off: Annotated[bool, typer.Option("--off", help="Withdraw the right.")] = False, json: Json = False
+) -> None:
+    """Allow a user to restore mail into their own mailboxes."""
+    outcome = "can no longer restore mail." if off else "can now restore mail into their own mailboxes."
+    _change(json, email, outcome, may_restore=not off)
+
+
 @app.command("remove")
 def remove(
     email: UserName,
@@ -220,6 +229,7 @@ def _shape(user: User) -> dict[str, Any]:
         "name",
         "role",
         "may_read_all",
+        "may_restore",
         "address_verified_at",
         "created_at",
         "last_sign_in_at",

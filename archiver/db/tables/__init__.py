@@ -33,6 +33,7 @@ from archiver.db.tables.messages import (
     ReadingAttemptTable,
 )
 from archiver.db.tables.metrics import MetricCounterTable
+from archiver.db.tables.restores import RestoreMessageTable, RestoreTable
 from archiver.db.tables.retention import (
     ErasureMessageTable,
     ErasureObjectTable,
@@ -99,6 +100,8 @@ __all__ = [
     "PolicyCheckTable",
     "PolicyVersionTable",
     "ReadingAttemptTable",
+    "RestoreMessageTable",
+    "RestoreTable",
     "RetentionRunTable",
     "SearchIndexTable",
     "SignInPauseTable",

@@ -14,7 +14,7 @@ from archiver.access.api_keys import KeyRow
 from archiver.access.login import logins, totp
 from archiver.access.login.logins import LoginSession
 from archiver.access.login.sign_in import confirm, confirm_password
-from archiver.access.principal import ROLE_RIGHTS, KeyScope, Principal, Right
+from archiver.access.principal import KeyScope, Principal, Right
 from archiver.access.users import User
 from archiver.db.states import UserRole
 from archiver.http.api.page import Page, RequestBody
@@ -87,7 +87,7 @@ def shape_me(user: User, csrf_token: str | None, rights: frozenset[Right] | None
         email=user.email,
         name=user.name,
         role=user.role,
-        rights=sorted(ROLE_RIGHTS[user.role] if rights is None else rights),
+        rights=sorted(user.principal().rights if rights is None else rights),
         may_read_all=user.may_read_all,
         own_mail=user.own_mail,
         second_factor=user.totp_confirmed_at is not None,

@@ -31,6 +31,7 @@ class UserShape(BaseModel):
     name: str | None
     role: UserRole
     may_read_all: bool
+    may_restore: bool
     address_verified_at: datetime | None
     totp_confirmed_at: Annotated[datetime | None, Field(description="When the second factor was turned on.")]
     has_oidc: bool
@@ -55,6 +56,9 @@ class UserChange(RequestBody):
     role: UserRole | None = None
     may_read_all: Annotated[
         bool | None, Field(description="Permission to read everyone's mail; a change is recorded in the audit log.")
+    ] = None
+    may_restore: Annotated[
+        bool | None, Field(description="Permission to restore mail into their own mailboxes; recorded in the audit log.")
     ] = None
     disabled: bool | None = None
     address_verified: bool | None = None

@@ -201,10 +201,12 @@ def _change_user(connection: Any, view: View, what: str, form: dict[str, str]) -
         users.change(connection, view.principal, user, disabled=user.disabled_at is None)
     elif what == "read_all":
         users.change(connection, view.principal, user, may_read_all=not user.may_read_all)
+    elif what == "restore":
+        users.change(connection, view.principal, user, may_restore=not user.may_restore)
     elif what == "remove":
         users.remove(connection, view.principal, user)
     else:
-        raise UsageError(f"unknown action {what[:20]!r}: expected grant, revoke, disable, read_all or remove")
+        raise UsageError(f"unknown action {what[:20]!r}: expected grant, revoke, disable, read_all, restore or remove")
 
 
 # --- the audit log

@@ -157,6 +157,12 @@ ROUTES: dict[tuple[str, str], str] = {
     ("GET", "/exports/{export_id}/file"): EXPORT,
     ("GET", "/exports/{export_id}/files/{name}"): EXPORT,
     ("DELETE", "/exports/{export_id}"): EXPORT,
+    ("GET", "/restores"): ADMIN,
+    ("POST", "/restores"): ADMIN,
+    ("GET", "/restores/{restore_id}"): ADMIN,
+    ("DELETE", "/restores/{restore_id}"): ADMIN,
+    ("POST", "/restores/{restore_id}/start"): ADMIN,
+    ("GET", "/restores/{restore_id}/messages"): ADMIN,
 }
 
 # the status with which each kind refuses; None: it lets them in (and may still say 404 or 422 for what was asked)
@@ -208,6 +214,7 @@ def ask(company: Company, who: str, method: str, path: str) -> Any:
         "letter_id",
         "upload_id",
         "export_id",
+        "restore_id",
         "hold_id",
         "erasure_id",
         "policy_id",

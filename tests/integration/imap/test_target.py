@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -10,7 +11,8 @@ from typing import Any
 import pytest
 
 from connectors.errors import Unavailable
-from connectors.imap import Delivered, ImapSecrets, ImapSettings, ImapTarget, Outgoing
+from connectors.imap import ImapSecrets, ImapSettings, ImapTarget
+from connectors.target import DeliveryResult, Outgoing
 from tests.contract.subject import QuietContext
 from tests.support.dovecot import message
 from tests.support.imap_server import Script, imap_server
@@ -24,19 +26,24 @@ def outgoing(number: int, data: bytes | None = None, folder: str = "Back/日本"
     return Outgoing(str(number), folder, partial(iter, [data[:50], data[50:]]), flags, AT)
 
 
+@dataclass
+class Delivered:
+    appended: int = 0
+    present: int = 0
+    failed: list[tuple[str, str]] = field(default_factory=list)
+
+
 def deliver(script: Script, messages: list[Outgoing]) -> Delivered:
     with imap_server(script) as port:
         values: dict[str, Any] = {"host": "127.0.0.1", "port": port, "tls": "none", "user": "a"}
         target = ImapTarget(ImapSettings.model_validate(values), ImapSecrets.model_validate({"password": "x"}), QuietContext())
-        whole = Delivered()
         try:
-            for report in target.deliver(messages):
-                whole.appended += report.appended
-                whole.present += report.present
-                whole.failed += report.failed
+            found = [one for report in target.deliver(messages) for one in report]
         finally:
             target.close()
-        return whole
+    results = [one.result for one in found]
+    refused = [(one.id, one.reason) for one in found if one.result is DeliveryResult.REFUSED]
+    return Delivered(results.count(DeliveryResult.DELIVERED), results.count(DeliveryResult.PRESENT), refused)
 
 
 def test_folders_are_made_and_line_ends_and_flags_are_fit() -> None:

@@ -29,6 +29,7 @@ from archiver.indexing import rereading, splitting
 from archiver.maintenance import reseal, snapshot
 from archiver.reading import messages, statistics
 from archiver.reading.messages import PageCursor
+from archiver.restores import statements as restores
 from archiver.retention.delete import delete_mailbox_mail
 from archiver.search import conversations, suggestions
 from archiver.search.names import DatabaseNames
@@ -165,6 +166,8 @@ def _read_all(world: World, scope: MailScope) -> None:
         assert conversations._conversations(connection, scope, [message_id]) == {}
         assert conversations.summaries(connection, scope, [(message_id, message_id)]) == {}
         assert splitting._find(connection, LOCAL_OPERATOR, scope, message_id).id == message_id
+        assert restores.pending(connection, message_id, MAILBOX, scope, 0, 1) == []
+        assert restores.report(connection, message_id, scope, None, 0, 1) == []
         for kind in suggestions._STATEMENTS:
             suggestions._beginning(connection, scope, kind, "x", 1)
     with world.engine.connect() as connection:

@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import parse_qs, quote, unquote
 
 from tests.support.graph_server.tenant import WELL_KNOWN, Folder, Mailbox, Message, Tenant
+from tests.support.graph_server.writing import find, write
 
 
 @dataclass(slots=True)
@@ -46,6 +47,8 @@ class Asked:
                 return "value"
             case ["messages", _]:
                 return "message"
+            case ["messages", _, "move"]:
+                return "move"
             case ["mailFolders", "delta"]:
                 return "folders"
             case ["mailFolders", _]:
@@ -120,7 +123,14 @@ class Routes:
     def _mailbox(self, asked: Asked, box: Mailbox | None, steps: list[str]) -> Answer:
         if box is None:
             return _refused(404, "ErrorInvalidUser")
+        if asked.method != "GET":
+            if "Mail.ReadWrite" not in {*asked.claims.get("roles", ()), *asked.claims.get("scp", "").split()}:
+                return _refused(403, "ErrorAccessDenied")
+            status, body = write(box, asked.method, steps, asked.headers.get("content-type", ""), asked.body)
+            return Answer(status, body)
         match steps:
+            case ["messages"]:
+                return Answer(200, {"value": find(box, asked.values["$filter"])})
             case ["mailFolders", "delta"]:
                 return self._folder_delta(asked, box)
             case ["mailFolders", name] if name in WELL_KNOWN or name == "archive":
@@ -217,7 +227,7 @@ def _shown(message: Message, immutable: bool) -> dict[str, Any]:
         "receivedDateTime": f"2025-01-{message.number % 28 + 1:02}T10:00:00Z",
         "isRead": message.is_read,
         "isDraft": message.is_draft,
-        "flag": {"flagStatus": "notFlagged"},
+        "flag": {"flagStatus": "flagged" if message.is_flagged else "notFlagged"},
         "categories": list(message.categories),
         "hasAttachments": message.attached,
     }

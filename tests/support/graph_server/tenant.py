@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
+from connectors.target import header_field
+
 WELL_KNOWN = {
     "inbox": "Posteingang",
     "sentitems": "Gesendete Elemente",
@@ -34,6 +36,10 @@ class Message:
     body: str = ""
     """Instead of the usual text."""
     charset: str = "utf-8"
+    raw: bytes | None = None
+    """Instead of what is made up: created from MIME."""
+    is_flagged: bool = False
+    properties: dict[str, str] = field(default_factory=dict)
 
     def key(self, immutable: bool) -> str:
         """Only the immutable one survives a move."""
@@ -120,6 +126,9 @@ class Mailbox:
         return next((message for message in self.messages.values() if message.key(False) == key), None)
 
     def content(self, message: Message) -> Iterator[bytes]:
+        if message.raw is not None:
+            yield message.raw
+            return
         head = (
             f"From: sender{message.number % 7}@example.org\r\nTo: {self.address}\r\nSubject: Message {message.number}\r\n"
             f"Date: Mon, 06 Jan 2025 10:{message.number % 60:02}:00 +0000\r\nMessage-ID: <{message.number}.{self.address}>\r\n"
@@ -130,6 +139,10 @@ class Mailbox:
         while left > 0:
             yield _LINES[:left]
             left -= len(_LINES)
+
+    def message_id(self, message: Message) -> str:
+        head = b"".join(self.content(message))[:65536]
+        return header_field(head, "Message-ID")
 
     def _event(self, folder: str, number: int) -> None:
         self.sequence += 1

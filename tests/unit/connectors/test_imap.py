@@ -23,11 +23,11 @@ from connectors.imap.folders import Status, decode_name, encode_name
 from connectors.imap.keys import id_key, parse_key, uid_key
 from connectors.imap.parse import date, values
 from connectors.imap.plan import chosen_ids
-from connectors.imap.roles import roles
 from connectors.imap.settings import ImapSecrets, ImapSettings
 from connectors.imap.takeover import reader, take_over
 from connectors.imap.uids import Uids
 from connectors.imap.wire import quoted
+from connectors.roles import roles
 from connectors.selection import FolderRole
 
 

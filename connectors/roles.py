@@ -51,7 +51,7 @@ def roles(folders: Mapping[str, Collection[str]], known: Mapping[str, FolderRole
     }  # if the server marks a folder as trash, another folder named Trash is an ordinary one
     for name in folders:
         if name not in found:
-            role = FolderRole.INBOX if name.upper() == "INBOX" else _by_name(name)
+            role = FolderRole.INBOX if name.upper() == "INBOX" else role_of(name)
             if role and role not in marked:
                 found[name] = role
     for name in folders:
@@ -61,7 +61,7 @@ def roles(folders: Mapping[str, Collection[str]], known: Mapping[str, FolderRole
     return found
 
 
-def _by_name(name: str) -> FolderRole | None:
+def role_of(name: str) -> FolderRole | None:
     """Only at the top level or directly below the inbox, where some servers put all folders."""
     parent, _, leaf = name.rpartition("/")
     return _BY_NAME.get(leaf.casefold()) if not parent or parent.casefold() in _PARENTS else None

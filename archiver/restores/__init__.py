@@ -1,0 +1,1 @@
+"""Restores: archived mail goes back into mailboxes, after a dry run, with a report."""
