@@ -189,7 +189,7 @@ def _unreadable(stage: SceneList, rng: Random, at: datetime, _: str) -> Cast:
 
 
 LAMPMAKERS = Employee("Lampmakers", "lampmakers@lists.craft.example", "", "")
-POSTMASTER = Employee("Mail DeliveredCopy System", f"mailer-daemon@{people.DOMAIN}", "", "")
+POSTMASTER = Employee("Mail Delivery System", f"mailer-daemon@{people.DOMAIN}", "", "")
 _LANGUAGES = tuple(TONGUES)
 _CASTS: dict[str, Callable[[SceneList, Random, datetime, str], Cast]] = {
     "work": _work,

@@ -96,7 +96,7 @@ STOCK = Topic(
     (
         "Stock count in {month}",
         "Missing: {small} boxes of sockets",
-        "DeliveredCopy from Clearglass delayed",
+        "Delivery from Clearglass delayed",
         "Warehouse shelves, again",
     ),
     (
@@ -201,7 +201,7 @@ ORDER = Topic(
     ),
     (
         "we would like to order {small} pendant lamps in smoked glass for our lobby, as discussed on the phone. "
-        "DeliveredCopy to the back entrance, "
+        "Delivery to the back entrance, "
         "please, and not before ten. Our purchase order is {order}.",
         "could you send us a quote for {number} reading lights, with and without the dimmer? We open again in {month} "
         "and would need them two "
