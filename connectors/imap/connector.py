@@ -34,6 +34,8 @@ class ImapConnector:
         self._wires: list[Wire] = []
         self.downloaded = 0
         """Number of messages whose bytes were downloaded."""
+        self.round_trips = 0
+        """How often a session that has ended waited for the server."""
         self.notes: tuple[str, ...] = ()
         """What `check` found out about the server that its owner should know."""
 
@@ -106,6 +108,7 @@ class ImapConnector:
         finally:
             self.downloaded += session.received
             session.close_all()
+            self.round_trips += session.round_trips
 
     def _open(self, account: Account) -> Wire:
         """A logged-in connection. A rejected token is renewed once."""

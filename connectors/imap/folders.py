@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -67,15 +68,18 @@ def status_items(wire: Wire) -> bytes:
 
 
 def _ask_statuses(wire: Wire, names: list[bytes], items: bytes) -> dict[bytes, Status]:
-    """Pipelines all STATUS commands. A folder whose command is refused has no status."""
+    """Pipelines all STATUS commands: one round trip, with a limited number in flight, because neither side may block while it
+    sends. A folder whose command is refused has no status."""
     found: dict[bytes, Status] = {}
-    for start in range(0, len(names), _STATUS_AT_ONCE):
-        tags = [wire.send(b"STATUS " + quoted(name) + b" (" + items + b")") for name in names[start : start + _STATUS_AT_ONCE]]
-        for tag in tags:
-            try:
-                found |= dict(filter(None, map(_status, wire.responses(tag))))
-            except CommandRefused:
-                continue
+    flying: deque[bytes] = deque()
+    left = deque(names)
+    while left or flying:
+        while left and len(flying) < _STATUS_AT_ONCE:
+            flying.append(wire.send(b"STATUS " + quoted(left.popleft()) + b" (" + items + b")"))
+        try:
+            found |= dict(filter(None, map(_status, wire.responses(flying.popleft()))))
+        except CommandRefused:
+            continue
     return found
 
 

@@ -38,6 +38,8 @@ class ImapSession:
     """The owner of the source has set `connections`, so that what is known about the provider does not count."""
     received: int = 0
     """Messages received so far; repeated losses without any in between count as failures."""
+    round_trips: int = 0
+    """How often closed connections have waited for the server, including their logins."""
     _wires: list[Wire] = field(default_factory=list)
     _folder: ImapFolder | None = None
     _validity: int = 0
@@ -144,6 +146,7 @@ class ImapSession:
 
     def close_all(self) -> None:
         for wire in self._wires:
+            self.round_trips += wire.round_trips
             wire.close()
         self._wires.clear()
 
