@@ -19,9 +19,10 @@ from connectors.google import (
     WorkspaceSecrets,
     WorkspaceSettings,
 )
+from connectors.google.settings import google_pace
 from connectors.google.sign_in import GmailSignIn
 from connectors.imap import ImapConnector, ImapSecrets, ImapSettings, ImapTarget
-from connectors.imap.providers import PROVIDERS
+from connectors.imap.providers import PROVIDERS, imap_pace
 from connectors.jmap import JmapConnector, JmapSecrets, JmapSettings
 from connectors.microsoft import (
     Microsoft365Secrets,
@@ -31,7 +32,9 @@ from connectors.microsoft import (
     open_organisation,
     open_outlook,
 )
+from connectors.microsoft.settings import graph_pace
 from connectors.microsoft.sign_in import OutlookSignIn
+from connectors.pace import Pace
 from connectors.sign_in import BrowserSignIn
 from connectors.target import MailTarget
 
@@ -59,6 +62,8 @@ class ConnectorKind:
     """Its connectors can wait for new mail (connectors.base.Watching), if the setting `watch` enables it."""
     target: Callable[[Any, Any, Context, MailboxRef], MailTarget] | None = None
     """Opens one of its mailboxes to restore mail to; from validated settings, validated secrets and a context."""
+    pace: Callable[[Any], Pace] = lambda _: Pace()
+    """How fast its provider lets mail be read, from validated settings."""
     extra: str | None = None
     """Its packages are installed with this extra (connectors.extras)."""
 
@@ -103,6 +108,7 @@ KINDS: dict[str, ConnectorKind] = {
             WorkspaceSecrets,
             WorkspaceConnector,
             target=_workspace_target,
+            pace=google_pace,
             extra="google",
         ),
         ConnectorKind(
@@ -113,6 +119,7 @@ KINDS: dict[str, ConnectorKind] = {
             GmailConnector,
             GmailSignIn,
             target=_gmail_target,
+            pace=google_pace,
             extra="google",
         ),
         ConnectorKind(
@@ -122,6 +129,7 @@ KINDS: dict[str, ConnectorKind] = {
             Microsoft365Secrets,
             open_organisation,
             target=_organisation_target,
+            pace=graph_pace,
             extra="microsoft",
         ),
         ConnectorKind(
@@ -132,6 +140,7 @@ KINDS: dict[str, ConnectorKind] = {
             open_outlook,
             OutlookSignIn,
             target=_outlook_target,
+            pace=graph_pace,
             extra="microsoft",
         ),
         ConnectorKind(
@@ -143,6 +152,7 @@ KINDS: dict[str, ConnectorKind] = {
             guide=tuple((row.name, row.hint) for row in PROVIDERS if row.hint),
             watches=True,
             target=_imap_target,
+            pace=lambda settings: imap_pace(settings.host),
         ),
         ConnectorKind(
             "jmap", "A JMAP server, such as Fastmail, Stalwart or Cyrus", JmapSettings, JmapSecrets, JmapConnector, watches=True

@@ -12,6 +12,7 @@ from archiver.config import check_schedule
 from archiver.errors import UsageError
 from connectors.extras import missing_extra
 from connectors.kinds import KINDS, ConnectorKind
+from connectors.pace import Pace
 
 WATCHED = frozenset(kind.name for kind in KINDS.values() if kind.watches)
 RUNS_ONCE = frozenset(kind.name for kind in KINDS.values() if kind.runs_once)
@@ -107,3 +108,12 @@ def _validate(kind: ConnectorKind, model: type[BaseModel], values: Mapping[str, 
             extra = f" ({what}s of {kind.name}: {known})" if item["type"] == "extra_forbidden" else ""
             lines.append(f"the {what} {name}{given} of {kind.name}: {item['msg'].removeprefix('Value error, ')}{extra}")
         raise UsageError("\n".join(lines)) from None
+
+
+def pace_of(kind: str, settings: Mapping[str, Any]) -> Pace:
+    """How fast the provider of a source lets mail be read. Unlimited for a source whose stored settings are no longer valid."""
+    chosen = KINDS.get(kind)
+    try:
+        return chosen.pace(chosen.settings.model_validate(settings)) if chosen else Pace()
+    except ValidationError:
+        return Pace()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -15,6 +15,8 @@ from sqlalchemy.exc import OperationalError
 from archiver.db.sql import query, query_one, query_optional
 from archiver.db.states import RunOutcome
 from archiver.errors import NotReady
+from archiver.sources.estimate import CycleFigures, estimate_seconds
+from archiver.sources.kinds import pace_of
 
 _LOOK_SECONDS = 0.25
 _PATIENCE_SECONDS = 60.0
@@ -37,6 +39,37 @@ class RunProgress:
     failed: int
     bytes: int
     seconds: float
+    left_seconds: float | None
+    """How long the rest takes, as far as it can be estimated."""
+
+
+@dataclass(frozen=True, slots=True)
+class _RunningRow:
+    session_id: UUID
+    source_id: UUID
+    source: str
+    kind: str
+    settings: dict[str, Any]
+    mailboxes: int
+    ended_mailboxes: int
+    running_mailboxes: int
+    counted_mailboxes: int
+    counted_total: int
+    seen: int
+    total: int | None
+    archived: int
+    duplicates: int
+    skipped: int
+    failed: int
+    bytes: int
+    seconds: float
+    learned_per_second: float | None
+
+    def progress(self) -> RunProgress:
+        names = [field.name for field in fields(RunProgress) if field.name != "left_seconds"]
+        figures = CycleFigures(**{field.name: getattr(self, field.name) for field in fields(CycleFigures)})
+        left = estimate_seconds(figures, pace_of(self.kind, self.settings))
+        return RunProgress(**{name: getattr(self, name) for name in names}, left_seconds=left)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +139,11 @@ class Run:
 
 
 _PROGRESS = """
-    SELECT x.id AS session_id, s.id AS source_id, s.name AS source, x.total_mailboxes AS mailboxes,
+    SELECT x.id AS session_id, s.id AS source_id, s.name AS source, s.kind, s.settings, x.total_mailboxes AS mailboxes,
+           count(*) FILTER (WHERE m.state = 'running') AS running_mailboxes, count(m.total) AS counted_mailboxes,
+           coalesce(sum(m.total), 0)::bigint AS counted_total,
+           (SELECT (r.archived / greatest(extract(epoch FROM r.finished_at - r.started_at), 1))::float FROM sync_runs r
+            WHERE r.source_id = s.id AND r.archived >= 1000 ORDER BY r.finished_at DESC LIMIT 1) AS learned_per_second,
            x.completed_mailboxes + x.failed_mailboxes AS ended_mailboxes, coalesce(sum(m.seen), 0)::bigint AS seen,
            CASE WHEN bool_and(m.total IS NOT NULL) THEN sum(m.total)::bigint END AS total,
            coalesce(sum(m.archived), 0)::bigint AS archived, coalesce(sum(m.duplicates), 0)::bigint AS duplicates,
@@ -136,7 +173,7 @@ _NOT_SEARCHABLE = "SELECT count(*) FROM messages WHERE first_run_id = :id AND se
 
 
 def running(connection: Connection, source_id: UUID | None = None) -> list[RunProgress]:
-    return query(connection, _PROGRESS, RunProgress, source=source_id)
+    return [row.progress() for row in query(connection, _PROGRESS, _RunningRow, source=source_id)]
 
 
 def mailboxes(connection: Connection, session_id: UUID, limit: int = 10) -> list[MailboxProgress]:

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, ConfigDict, Field, SecretStr, model_validator
 
 from connectors.extras import LazyModule
+from connectors.pace import Pace
 from connectors.selection import Destination, SourceSettings, Strict, Texts
 
 if TYPE_CHECKING:
@@ -132,3 +133,9 @@ class GmailSecrets(_Secrets):
     client_secret: SecretStr = SecretStr("")
     refresh_token: SecretStr = SecretStr("")
     """Set by signing in (`--sign-in`)."""
+
+
+def google_pace(settings: GoogleSettings) -> Pace:
+    """As Gmail's quota allows."""
+    cost = 60 * settings.units_per_message
+    return Pace(settings.units_per_user / cost, settings.units_per_project / cost)

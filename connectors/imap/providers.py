@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 
+from connectors.pace import Pace
 from connectors.selection import FolderRole
 
 
@@ -217,3 +218,8 @@ def provider_of(host: str, said: str = "") -> ImapProvider | None:
         if provider.says and re.search(provider.says, said, re.IGNORECASE):
             return provider
     return None
+
+
+def imap_pace(host: str) -> Pace:
+    provider = provider_of(host)
+    return Pace(mailbox_bytes_per_day=provider.bytes_per_day if provider else 0)

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
+from connectors.pace import Pace
 from connectors.selection import Destination, LongText, SourceSettings, Strict, Texts
 
 
@@ -129,3 +130,8 @@ class OutlookSettings(GraphSettings):
 class OutlookSecrets(Strict):
     refresh_token: SecretStr = SecretStr("")
     """Set by signing in (`--sign-in`), and replaced whenever Microsoft issues a newer one."""
+
+
+def graph_pace(settings: GraphSettings) -> Pace:
+    """As Graph's limit for one mailbox allows; a message is a request."""
+    return Pace(settings.requests_per_minute / 60)

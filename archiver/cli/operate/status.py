@@ -17,7 +17,7 @@ from archiver.cli.terminal.connection import connect_if_running
 from archiver.cli.terminal.output import Json, console, print_json
 from archiver.config import Settings, load_settings
 from archiver.errors import ArchiverError
-from archiver.quantity import quantity
+from archiver.quantity import quantity, time_span
 from archiver.supervisor.control import ask_status
 from archiver.supervisor.folder import DataFolder
 
@@ -137,7 +137,7 @@ def _running_table(running: list[dict[str, Any]]) -> Table:
             (session["seen"], session["total"]) if session["total"] else (session["ended_mailboxes"], session["mailboxes"])
         )
         rate = session["archived"] / session["seconds"] if session["seconds"] else 0.0
-        left = session["seconds"] * (total - done) / done if done and total else None
+        left = session["left_seconds"]
         table.add_row(
             session["source"],
             ProgressBar(total=total or 1, completed=min(done, total or 1), width=24),
@@ -145,7 +145,7 @@ def _running_table(running: list[dict[str, Any]]) -> Table:
             f"{rate:,.0f}",
             f"{session['ended_mailboxes']:,}/{session['mailboxes']:,}",
             f"{session['failed']:,}",
-            f"{left:,.0f} s" if left is not None else "",
+            time_span(left) if left is not None else "",
         )
     return table
 

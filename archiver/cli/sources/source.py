@@ -21,7 +21,7 @@ from archiver.cli.terminal.wait import CommandWithWait, Wait, is_full
 from archiver.config import load_settings
 from archiver.errors import UsageError
 from archiver.maintenance.snapshot import save_config
-from archiver.quantity import quantity
+from archiver.quantity import quantity, time_span
 from archiver.retention.delete import Deleted, delete_mailbox_mail
 from archiver.secrets import credentials_keyring
 from archiver.sources import access as source_access
@@ -171,7 +171,12 @@ def show(name: Name, json: Json = False) -> None:
     if json:
         ledger_rows = {address: [asdict(line) for line in lines] for address, lines in accounts.items()}
         gone = {box.address: box.gone_at for box in boxes if box.gone_at}
-        found = {"runs": [run.figures() for run in history], "ledger": ledger_rows, "gone_mailboxes": gone}
+        found = {
+            "running": [asdict(session) for session in running],
+            "runs": [run.figures() for run in history],
+            "ledger": ledger_rows,
+            "gone_mailboxes": gone,
+        }
         return print_json({**_shape(source), "last_listing": asdict(listing) if listing.at else None, **found})
     console.print(f"[bold]{source.name}[/bold]  {source.kind}, {source.status}")
     if source.status_message:
@@ -180,7 +185,8 @@ def show(name: Name, json: Json = False) -> None:
         console.print(Text(f"  {key} = {value}", style="dim"))
     for session in running:
         done = f"{session.ended_mailboxes} of {quantity(session.mailboxes, 'mailbox')}"
-        console.print(f"\nrunning: {session.archived:,} archived, {done}")
+        left = f", about {time_span(session.left_seconds)} left" if session.left_seconds else ""
+        console.print(f"\nrunning: {session.archived:,} archived, {done}{left}")
     for run in history:
         console.print(
             f"{run.finished_at:%Y-%m-%d %H:%M:%S}  {run.outcome:<10} {run.archived:,} archived, {run.duplicates:,} known, "

@@ -9,6 +9,13 @@ function refresh() {
   if (!$(".upload") && !document.activeElement?.matches("input, select, textarea")) location.reload();
 }
 
+function span(seconds) {
+  const [days, hours, minutes] = [seconds / 86400, seconds / 3600, seconds / 60].map(Math.round);
+  if (seconds >= 2 * 86400) return `${number.format(days)} d`;
+  if (seconds >= 2 * 3600) return `${number.format(hours)} h`;
+  return seconds > 90 ? `${number.format(minutes)} min` : `${seconds} s`;
+}
+
 function set(root, session) {
   const live = $(".live", root);
   live.hidden = false;
@@ -21,10 +28,10 @@ function set(root, session) {
   bar.max = session.total ?? Math.max(session.mailboxes, 1);
   bar.value = session.total === null ? session.ended_mailboxes : session.seen;
   const rate = session.seconds > 1 ? session.seen / session.seconds : 0;
-  const left = session.total !== null && rate > 0 ? Math.round((session.total - session.seen) / rate) : null;
+  const left = session.left_seconds === null ? null : Math.round(session.left_seconds);
   const parts = [session.total === null ? number.format(session.seen) : `${number.format(session.seen)} / ${number.format(session.total)}`];
   if (rate) parts.push(`${number.format(Math.round(rate))}/s`);
-  if (left !== null && left > 2) parts.push(left > 90 ? `${Math.round(left / 60)} min` : `${left} s`);
+  if (left !== null && left > 2) parts.push(root.closest("[data-progress]").dataset.left.replace("{time}", span(left)));
   $(".live-text", live).textContent = parts.join(" · ");
 }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,13 @@ def test_folders_flags_and_categories_arrive_as_folders_flags_and_labels(box: Bo
     assert (held.folders[key], held.flags[key], held.labels[key]) == ("Posteingang", ("\\Seen",), ("Blue", "Client A"))
     assert box.contexts[0].total == 31
     assert box.contexts[0].seen == 31
+
+
+def test_the_newest_mail_of_the_inbox_comes_first(box: Box) -> None:
+    messages = [message for batch in box.connect().fetch(box.ref, {}, lambda _: set()) for message in batch.messages]
+    inbox = [message.received_at for message in messages if message.folder == "Posteingang"]
+    assert messages[0].folder == "Posteingang"
+    assert inbox == sorted(inbox, reverse=True, key=lambda at: (at is not None, at))
 
 
 def test_moved_deleted_read_and_restored_messages_are_followed(box: Box) -> None:
@@ -171,15 +178,15 @@ def test_deleted_between_list_and_get_is_noted(box: Box) -> None:
     connector = box.connect()
     gone: list[str] = []
 
-    def known(keys: object) -> set[str]:
+    def known(keys: Collection[str]) -> set[str]:
         if not gone:
-            box.do("delete", 1)
-            gone.append("immutable-1")
+            gone.append(next(iter(keys)))
+            box.do("delete", int(gone[0].partition("-")[2]))
         return set()
 
     held = box.held.store(connector.fetch(box.ref, {}, known))
-    assert held.reasons["immutable-1"] == "not found at the source", "the engine asks once more"
-    assert "immutable-1" not in held.hashes
+    assert held.reasons[gone[0]] == "not found at the source", "the engine asks once more"
+    assert gone[0] not in held.hashes
     assert len(held.hashes) == 29
 
 

@@ -186,7 +186,8 @@ class Routes:
             until = max(newest, until)
         value, last = self._entries(asked, box, folder, since, after, most)
         token = [since, until, last] if last else [until, until, 0]
-        link = f"{self._url}{asked.path}?$token={quote(json.dumps(token))}"
+        order = f"&$orderby={quote(values['$orderby'])}" if "$orderby" in values and last else ""
+        link = f"{self._url}{asked.path}?$token={quote(json.dumps(token))}{order}"
         return Answer(200, {"value": value, "@odata.nextLink" if last else "@odata.deltaLink": link})
 
     def _entries(
@@ -194,9 +195,10 @@ class Routes:
     ) -> tuple[list[dict[str, Any]], int]:
         """One page, and where the next one begins (0: there is none)."""
         if since < 0:
-            found = [message for message in box.by_folder[folder.id].values() if message.ordinal > after]
-            page = sorted(found, key=lambda message: message.ordinal)
-            last = page[most - 1].ordinal if len(page) > most else 0
+            in_order = _newest_first if asked.values.get("$orderby") == "receivedDateTime desc" else _by_ordinal
+            found = [message for message in box.by_folder[folder.id].values() if in_order(message) > after]
+            page = sorted(found, key=in_order)
+            last = in_order(page[most - 1]) if len(page) > most else 0
             return [_shown(message, asked.immutable) for message in page[:most]], last
         events = [(sequence, number) for sequence, number in folder.events if sequence > max(since, after)]
         last = events[most - 1][0] if len(events) > most else 0
@@ -220,11 +222,24 @@ class Routes:
         return Answer(200, page)
 
 
+def _by_ordinal(message: Message) -> int:
+    return message.ordinal
+
+
+def _newest_first(message: Message) -> int:
+    """Rises from the newest to the oldest."""
+    return (29 - _day(message)) * 10**9 - message.ordinal
+
+
+def _day(message: Message) -> int:
+    return message.number % 28 + 1
+
+
 def _shown(message: Message, immutable: bool) -> dict[str, Any]:
     return {
         "id": message.key(immutable),
         "parentFolderId": message.folder,
-        "receivedDateTime": f"2025-01-{message.number % 28 + 1:02}T10:00:00Z",
+        "receivedDateTime": f"2025-01-{_day(message):02}T10:00:00Z",
         "isRead": message.is_read,
         "isDraft": message.is_draft,
         "flag": {"flagStatus": "flagged" if message.is_flagged else "notFlagged"},
