@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -58,3 +59,9 @@ def test_the_rules_find_what_they_are_for(tmp_path: Path) -> None:
         'op.drop_column("messages", "a")\nop.execute("drop table x")\nop.create_check_constraint("c", "objects", "a > 0")\n'
     )
     assert [line.partition(":")[0] for line in broken_rules(step)] == ["line 3", "line 4", "line 5", "line 6"]
+
+
+def test_migrations_form_one_chain_in_the_order_of_their_names() -> None:
+    known = [importlib.import_module(f"migrations.versions.{path.stem}") for path in sorted(VERSIONS.glob("m[0-9]*.py"))]
+    assert [one.revision for one in known] == [f"{number:04}" for number in range(1, len(known) + 1)]
+    assert [one.down_revision for one in known] == [None, *(one.revision for one in known[:-1])]

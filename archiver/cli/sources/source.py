@@ -22,7 +22,6 @@ from archiver.config import load_settings
 from archiver.errors import UsageError
 from archiver.maintenance.snapshot import save_config
 from archiver.quantity import quantity, time_span
-from archiver.retention.delete import Deleted, delete_mailbox_mail
 from archiver.secrets import credentials_keyring
 from archiver.sources import access as source_access
 from archiver.sources import back_off, runs
@@ -342,6 +341,8 @@ def remove(
             boxes = (
                 connection.execute(text("SELECT id FROM mailboxes WHERE source_id = :id"), {"id": source.id}).scalars().all()
             )
+        from archiver.retention.delete import Deleted, delete_mailbox_mail  # loads everything that reads mail
+
         done = Deleted()
         for box in boxes if delete_mail else ():
             done += delete_mailbox_mail(archive.engine, archive.archive, box, f"the source {source.name} was removed")
