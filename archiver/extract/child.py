@@ -31,7 +31,7 @@ def _extract(header: dict[str, Any], pieces: list[bytes]) -> Answer:
 
 def _draw(header: dict[str, Any], pieces: list[bytes]) -> Answer:
     try:
-        pages, png = draw_page(pieces[0], int(header["page"]))
+        pages, png = draw_page(pieces[0], int(header["page"]), int(header["width"]))
         return {"state": ExtractionState.OK, "reason": "", "pages": pages}, (png,)
     except ExtractionRefused as refused:
         return {"state": refused.state, "reason": refused.reason, "pages": 0}, (b"",)

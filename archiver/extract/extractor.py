@@ -55,14 +55,14 @@ class Extractor:
         except (ValueError, KeyError, TypeError):
             return Extraction(ExtractionState.BROKEN, "the reader's answer makes no sense")
 
-    def draw(self, data: bytes, page: int, wait: float | None = None) -> Picture:
+    def draw(self, data: bytes, page: int, wait: float | None = None, *, width: int = limits.PICTURE_WIDTH) -> Picture:
         """A page of a PDF, counted from 1, as PNG; page 0 for just the number of pages. Never raises because of its content.
 
         Raises ChildrenBusy if no child becomes free within `wait` seconds.
         """
         try:
             with self.children.talk(wait) as talk:
-                found, pieces = talk.ask("draw", [data], page=page)
+                found, pieces = talk.ask("draw", [data], page=page, width=width)
             return _picture(found, pieces)
         except ChildFailed as failed:
             return Picture(_state(failed), str(failed))

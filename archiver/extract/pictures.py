@@ -14,17 +14,17 @@ _COLOUR_TYPES = {1: 0, 3: 2, 4: 6}
 _COMPRESSION = 3
 
 
-def draw_page(data: bytes, number: int) -> tuple[int, bytes]:
+def draw_page(data: bytes, number: int, width: int = limits.PICTURE_WIDTH) -> tuple[int, bytes]:
     """The number of pages, and one page, counted from 1, as PNG. Page 0 returns just the number."""
     with open_pdf(data) as document:
-        picture = b"".join(_png(document[number - 1])) if 0 < number <= len(document) else b""
+        picture = b"".join(_png(document[number - 1], width)) if 0 < number <= len(document) else b""
         return len(document), picture
 
 
-def _png(page: pypdfium2.PdfPage) -> Iterator[bytes]:
+def _png(page: pypdfium2.PdfPage, picture_width: int) -> Iterator[bytes]:
     """Written without a library (PNG, third edition, section 5): the bitmap already has its colours in the right order."""
     width, height = page.get_size()
-    scale = limits.PICTURE_WIDTH / max(width, 1)
+    scale = picture_width / max(width, 1)
     scale = min(scale, (limits.PICTURE_PIXELS / max(width * height, 1)) ** 0.5)
     bitmap = page.render(scale=scale, rev_byteorder=True)
     line, pixels = bitmap.width * bitmap.n_channels, memoryview(bitmap.buffer).cast("B")

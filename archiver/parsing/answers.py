@@ -142,6 +142,10 @@ def _open(header: dict[str, Any], pieces: list[bytes]) -> Answer:
     return {"content": clean(asdict(opened_mail.content_of(pieces[0], header["files_at"])))}, ()
 
 
+def _header(header: dict[str, Any], pieces: list[bytes]) -> Answer:
+    return {"header": clean(asdict(opened_mail.header_of(pieces[0])))}, ()
+
+
 def _frame(header: dict[str, Any], pieces: list[bytes]) -> Answer:
     html = opened_mail.frame_of(pieces[0], keep_remote=header["keep_remote"])
     return {}, (html.encode("utf-8", "replace"),)
@@ -160,6 +164,7 @@ ANSWERS: Answers = {
     "content": _content,
     "documents": _documents,
     "open": _open,
+    "header": _header,
     "frame": _frame,
     "file": _file,
 }

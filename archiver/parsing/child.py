@@ -42,5 +42,5 @@ def _of_whole_messages(header: dict[str, Any], pieces: list[bytes]) -> Answer:
 ANSWERS: Answers = {
     "summaries": _summaries,
     "routes": _routes,
-    **dict.fromkeys(("texts", "whole", "content", "documents", "open", "frame", "file"), _of_whole_messages),
+    **dict.fromkeys(("texts", "whole", "content", "documents", "open", "header", "frame", "file"), _of_whole_messages),
 }

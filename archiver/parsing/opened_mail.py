@@ -5,12 +5,21 @@ from __future__ import annotations
 import base64
 from dataclasses import dataclass
 
+from archiver.mail import limits
+from archiver.mail.defects import Defects
+from archiver.mail.formats.calendar import Event
+from archiver.mail.header.fields import split_block
+from archiver.mail.header.route import AuthenticityCheck, Hop, parse_results, read_route
+from archiver.mail.header.words import unstructured
 from archiver.mail.message import Message, read_message
+from archiver.mail.text.links import DoubtfulLink, find_doubtful_links
 from archiver.mail.text.marks import Mark
 from archiver.mail.text.safe_html import safe_html
 
 _TEXT_CHARS = 1_000_000
 _EMBEDDED_BYTES = 24 << 20
+_EVENTS = 20
+_FIELDS, _FIELD_CHARS = 1_000, 4_000
 _OTHER_FORM = "\n[Only in the other form of this text:]\n"
 _MARK = "x-archiver-converted-from"
 _CONVERTED = frozenset({"PST", "MSG"})
@@ -40,12 +49,25 @@ class MailContent:
     blocked_images: int = 0
     links: tuple[str, ...] = ()
     """The real targets of the links in the HTML."""
+    doubtful_links: tuple[DoubtfulLink, ...] = ()
     attachments: tuple[FileInfo, ...] = ()
+    events: tuple[Event, ...] = ()
+    """Invitations and other entries of calendars."""
     is_encrypted: bool = False
     is_signed: bool = False
     converted_from: str = ""
     """The kind of file that the message was built from (PST, MSG), as its header says."""
     reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadableHeader:
+    """The header of a message for people: fields decoded, the path of the mail, and what servers say about its authenticity."""
+
+    fields: tuple[tuple[str, str], ...]
+    hops: tuple[Hop, ...]
+    checks: tuple[AuthenticityCheck, ...]
+    is_cut: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +91,31 @@ def content_of(raw: bytes, files_at: str) -> MailContent:
         html=shown.html,
         blocked_images=shown.blocked_remote,
         links=shown.links,
+        doubtful_links=find_doubtful_links(shown.html, _domains(message)),
+        events=message.events[:_EVENTS],
         attachments=_files(message),
         is_encrypted=message.flags.encrypted,
         is_signed=message.flags.signed,
         converted_from=_converted_from(message),
     )
+
+
+def header_of(raw: bytes) -> ReadableHeader:
+    found = split_block(raw, Defects()).fields
+    shown = tuple(
+        (name, unstructured(value[: limits.VALUE_CHARS], Defects())[:_FIELD_CHARS]) for name, value in found[:_FIELDS]
+    )
+    received = [value for name, value in found if name.lower() == "received"]
+    results = [value for name, value in found if name.lower() == "authentication-results"]
+    checks = tuple(check for value in results[:10] for check in parse_results(value))
+    is_cut = len(found) > _FIELDS or any(len(text) == _FIELD_CHARS for _, text in shown)
+    return ReadableHeader(shown, read_route(received), checks, is_cut)
+
+
+def _domains(message: Message) -> frozenset[str]:
+    """Of the people whom the mail names: a link that imitates one of them is doubtful."""
+    people = (*message.headers.from_, *message.headers.reply_to, *message.headers.recipients[:50])
+    return frozenset(one.domain for one in people if "." in one.domain)
 
 
 def _converted_from(message: Message) -> str:

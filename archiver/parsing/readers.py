@@ -19,10 +19,13 @@ from typing import Any
 from archiver.errors import NotFound
 from archiver.extract.pool import ChildFailed, Children, Talk
 from archiver.logs import get_logger
+from archiver.mail.formats.calendar import Event
 from archiver.mail.formats.journal_reports import JournalReport, RecordedRecipient
+from archiver.mail.header.route import AuthenticityCheck, Hop
 from archiver.mail.routing import MailRoute
 from archiver.mail.summary import Summary
-from archiver.parsing.opened_mail import File, FileInfo, MailContent
+from archiver.mail.text.links import DoubtfulLink
+from archiver.parsing.opened_mail import File, FileInfo, MailContent, ReadableHeader
 
 _MODULE = "archiver.parsing.child"
 _PROCESSES = 6
@@ -131,8 +134,23 @@ class MailReaders:
     def content(self, raw: bytes, files_at: str, wait: float | None = None) -> MailContent:
         with self.children.talk(wait) as talk:
             found = talk.ask("open", [raw], files_at=files_at)[0]["content"]
-        files = tuple(FileInfo(**file) for file in found["attachments"])
-        return MailContent(**{**found, "attachments": files, "links": tuple(found["links"])})
+        made = {
+            "attachments": tuple(FileInfo(**file) for file in found["attachments"]),
+            "links": tuple(found["links"]),
+            "doubtful_links": tuple(DoubtfulLink(**one) for one in found["doubtful_links"]),
+            "events": tuple(Event(**{**one, "attendees": tuple(one["attendees"])}) for one in found["events"]),
+        }
+        return MailContent(**{**found, **made})
+
+    def header(self, raw: bytes, wait: float | None = None) -> ReadableHeader:
+        with self.children.talk(wait) as talk:
+            found = talk.ask("header", [raw])[0]["header"]
+        return ReadableHeader(
+            fields=tuple((name, value) for name, value in found["fields"]),
+            hops=tuple(Hop(**one) for one in found["hops"]),
+            checks=tuple(AuthenticityCheck(**one) for one in found["checks"]),
+            is_cut=found["is_cut"],
+        )
 
     def frame(self, raw: bytes, *, keep_remote: bool, wait: float | None = None) -> str:
         with self.children.talk(wait) as talk:

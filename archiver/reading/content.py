@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from archiver.errors import ArchiverError, UsageError
 from archiver.extract.pool import ChildFailed
-from archiver.parsing.opened_mail import IMAGE_TYPES, File, FileInfo, MailContent
+from archiver.parsing.opened_mail import IMAGE_TYPES, File, FileInfo, MailContent, ReadableHeader
 from archiver.parsing.readers import MailReaders
 from archiver.reading.user_slots import Turns
 from archiver.store.archive import Archive
@@ -51,6 +51,14 @@ class Opener:
         try:
             with self.turns.of(reader):
                 return self.readers.frame(self.archive.read(sha256), keep_remote=keep_remote, wait=_WAIT_SECONDS)
+        except ChildFailed as failed:
+            raise _unreadable(failed) from failed
+
+    def header(self, reader: Hashable, sha256: bytes, size_bytes: int) -> ReadableHeader:
+        _check_size(size_bytes)
+        try:
+            with self.turns.of(reader):
+                return self.readers.header(self.archive.read(sha256), _WAIT_SECONDS)
         except ChildFailed as failed:
             raise _unreadable(failed) from failed
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from archiver.extract import Picture
 from archiver.extract.extractor import Extractor
+from archiver.extract.limits import PICTURE_WIDTH
 from archiver.reading.user_slots import Turns
 
 _DRAWING_SECONDS = 20.0
@@ -24,6 +25,7 @@ class PreviewPage(NamedTuple):
     sha256: bytes
     attachment: int
     page: int
+    width: int = PICTURE_WIDTH
 
 
 class Drawings:
@@ -44,7 +46,7 @@ class Drawings:
         with self._turns.of(reader):
             if (known := self.known(page)) is not None:  # rendered by another request of this reader
                 return known
-            picture = self._extractor.draw(data(), page.page, self._wait_seconds)
+            picture = self._extractor.draw(data(), page.page, self._wait_seconds, width=page.width)
         self._cache(page, picture)
         return picture
 

@@ -19,7 +19,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_play
 from archiver.access.login.logins import csrf_token
 from tests.acceptance.conftest import Archiver
 from tests.browser.listener import Listener
-from tests.browser.mails import OWNER, hostile, in_variants, mail, odd_mail, with_files
+from tests.browser.mails import OWNER, hostile, in_variants, mail, odd_mail, to_read, with_files
 from tests.support.waiting import DEADLINE_SECONDS, eventually
 
 ARTEFACTS = Path(__file__).parents[2] / "artefacts"
@@ -134,7 +134,7 @@ def site(tmp_path_factory: pytest.TempPathFactory, away: Listener) -> Iterator[S
         )
         for number, (name, html) in enumerate(hostile(away.url).items()):
             site.hand_in(mail(300 + number, f"Hostile {name}", html=html))
-        for message in (*odd_mail(), with_files()):
+        for message in (*odd_mail(), with_files(), *to_read()):
             site.hand_in(message)
         for message in in_variants():
             site.hand_in(message)

@@ -123,6 +123,51 @@ def with_files() -> EmailMessage:
     return message
 
 
+CALENDAR = """BEGIN:VCALENDAR
+METHOD:REQUEST
+BEGIN:VEVENT
+UID:1@reading.example
+SUMMARY:Lamp review <b>in the workshop</b>
+DTSTART;TZID=America/New_York:20260703T090000
+DTEND;TZID=America/New_York:20260703T103000
+LOCATION:Workshop 2
+ORGANIZER;CN=Bo Berg:mailto:bo@reading.example
+ATTENDEE;CN=Ann Archer:mailto:ann@lanternworks.example
+DESCRIPTION:Bring the heron lamp.\\nAnd the drawings.
+END:VEVENT
+END:VCALENDAR
+"""
+
+
+def to_read() -> list[EmailMessage]:
+    """An invitation, links that lie, a long way, and the same file as in another mail. Not among the newest."""
+    sender = "Bo Berg <bo@reading.example>"
+    invitation = mail(160, "Invitation to the lamp review", text="Please come.", sender=sender)
+    invitation.add_attachment(CALENDAR.encode(), maintype="text", subtype="calendar", filename="invite.ics")
+    links = mail(
+        161,
+        "Your account needs attention",
+        html="<p><a href='https://evil.example/login'>https://www.lanternworks.example/login</a> or "
+        "<a href='https://lanternw0rks.example/'>here</a>, <a href='https://xn--80ak6aa92e.example/'>there</a>, "
+        "<a href='https://reading.example/terms'>terms</a></p>",
+        sender=sender,
+    )
+    travelled = mail(162, "From far away", text="It took a while.", sender=sender)
+    for line in (
+        "from relay.reading.example (relay.reading.example [192.0.2.7]) by mx.lanternworks.example with ESMTPS id 3; Mon, 01 Jun 2026 10:52:05 +0200",
+        "from laptop (unknown [198.51.100.4]) by relay.reading.example with SMTP id 2; Mon, 01 Jun 2026 10:42:03 +0200",
+    ):
+        travelled["Received"] = line
+    travelled["Authentication-Results"] = (
+        "mx.lanternworks.example; dkim=pass header.i=@reading.example; spf=fail smtp.mailfrom=reading.example; dmarc=none"
+    )
+    same = mail(163, "The same plan again", text="As promised.", sender=sender)
+    same.add_attachment(
+        one_page_pdf("Marsupial invoice 4711"), maintype="application", subtype="pdf", filename="copy\u202efdp.exe"
+    )
+    return [invitation, links, travelled, same]
+
+
 def in_variants() -> list[EmailMessage]:
     """A letter and its answer, which are handed in with other line ends once more. From elsewhere, and not among the newest:
     bars, and totals of other pages, count each variant."""

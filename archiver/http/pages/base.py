@@ -27,6 +27,7 @@ from archiver.http.assets import static_path
 from archiver.http.auth import context_of, session_cookie, signed_in
 from archiver.http.catalogue import Texts, choose
 from archiver.http.context import ApiContext
+from archiver.http.file_view import honest_name, kind_of
 from archiver.http.public_text import without_paths
 
 _HERE = Path(__file__).parents[1]
@@ -37,6 +38,8 @@ templates = Jinja2Templates(_HERE / "templates")
 templates.env.trim_blocks = templates.env.lstrip_blocks = True
 templates.env.globals["static"] = static_path()
 templates.env.filters["public"] = without_paths
+templates.env.filters["honest"] = honest_name
+templates.env.filters["file_kind"] = lambda file: kind_of(file.content_type, file.name)
 templates.env.auto_reload = False  # templates change only with a new process
 
 
@@ -66,6 +69,7 @@ def render(request: Request, t: Texts, template: str, status: int = 200, zone: t
         "now": now,
         "size": partial(formats.size, t),
         "short_date": lambda at: formats.short_date(t, at, zone, now),
+        "month": partial(formats.month, t),
         "long_date": lambda at: formats.long_date(t, at, zone),
         "ago": lambda at: formats.ago(t, at, now),
         "duration": partial(formats.duration, t),

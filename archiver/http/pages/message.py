@@ -14,31 +14,30 @@ from fastapi.responses import HTMLResponse, Response
 from archiver.access import audit
 from archiver.access.principal import Right
 from archiver.access.scope import scope_of
-from archiver.errors import NotFound, NotReady
-from archiver.http.api.downloads import attachment_name
+from archiver.errors import NotReady
+from archiver.http.invitations import describe_event
+from archiver.http.mail_route import field_name, steps_of
 from archiver.http.mail_view import fold_quotes, frame_height, is_plain, passages_of
 from archiver.http.pages.base import Form, Posted, View, Viewed, redirect
 from archiver.http.pages.change_notice import describe_change
+from archiver.http.pages.files import FILE_HEADERS, has_picture, visible
 from archiver.indexing import splitting, texts
 from archiver.marks import notes, tags
 from archiver.reading import messages
-from archiver.reading.content import IMAGE_TYPES, MailContent
+from archiver.reading.content import FileInfo, MailContent
 from archiver.reading.messages import ConversationWindow, MessageDetail, ThreadRow
-from archiver.reading.previews import PreviewPage
 from archiver.retention import holds
 from archiver.retention.keeping import explain
 
 router = APIRouter(include_in_schema=False)
 
 _SOURCE_BYTES = 512 << 10
-_PREVIEW_CHARS = 500_000
 _SANDBOX = "allow-same-origin allow-popups allow-popups-to-escape-sandbox"
 """Never with allow-scripts. The page that shows the frame may measure it (docs/decisions/0017-the-height-of-a-mail.md)."""
 _FRAME = (
     f"sandbox {_SANDBOX}; default-src 'none'; script-src 'none'; style-src 'unsafe-inline'; form-action 'none'; "
     "base-uri 'none'; frame-ancestors 'self'"
 )
-_FRAME_HEADERS = {"X-Frame-Options": "SAMEORIGIN", "Cache-Control": "private, no-store", "Referrer-Policy": "no-referrer"}
 _STYLE = (
     "body{margin:16px;font:15px/1.5 system-ui,sans-serif;color:#1d2129;background:#fff;overflow-wrap:anywhere}"
     "img{max-width:100%;height:auto}table{max-width:100%}"
@@ -48,9 +47,15 @@ _STYLE = (
 )
 _THEMES = {
     "light": "",
-    "dark": "body{color:#e4e8ee;background:#12161c}a{color:#7db8f0}",
+    "dark": "body{color:#e4e8ee;background:#161b21}a{color:#7db8f0}",
 }
 _THEMES["auto"] = f"@media (prefers-color-scheme:dark){{{_THEMES['dark']}}}"
+_PRINT_STYLE = (
+    "body{max-width:44em;margin:24px auto;padding:0 16px}h1{font-size:1.4em;margin:0 0 12px}"
+    "dl{display:grid;grid-template-columns:max-content 1fr;gap:2px 16px;margin:0 0 16px;padding-bottom:12px}"
+    "dt{color:#666}dd{margin:0}.text{white-space:pre-wrap;unicode-bidi:plaintext}footer{margin-top:24px;color:#666;font-size:.8em}"
+    "@media print{body{margin:0;max-width:none;padding:0}a[href]:hover::after{content:none}}"
+)
 _EACH_SIDE = 50
 """Messages of a conversation before and after the opened one."""
 _NEAR = 2
@@ -97,9 +102,9 @@ def message_page(view: Viewed, message_id: UUID, q: str = "", part: str = "", sh
         "frame_height": frame_height(content.html, content.text),
         "sandbox": _SANDBOX,
         "is_plain": is_plain(content.html),
-        "files": [file for file in content.attachments if not (file.inline and file.content_id)],
-        "image_types": IMAGE_TYPES,
-        "is_pdf": _is_pdf,
+        "files": _listed_files(content),
+        "has_picture": has_picture,
+        "calendar": [describe_event(view.t, event, view.zone) for event in content.events],
         "with_text": _with_text(view, content) if message.search_state in ("full", "partial") else set(),
     }
     return view.page("message_pane.html" if part == "pane" else "message.html", **values)
@@ -142,7 +147,7 @@ def body_frame(view: Viewed, message_id: UUID, remote: bool = False) -> Response
 
     With `remote`, this server fetches external images and embeds them.
     """
-    sha256, size = _visible(view, message_id)
+    sha256, size = visible(view, message_id)
     html = view.context.opener.frame(view.principal.user_id, sha256, size, keep_remote=remote)
     if remote:
         audit.record_look(view.context.engine, view.principal, "message.remote_images", "message", message_id)
@@ -152,79 +157,33 @@ def body_frame(view: Viewed, message_id: UUID, remote: bool = False) -> Response
         '<!doctype html><html dir="auto"><meta charset="utf-8"><meta name="referrer" content="no-referrer">'
         f"<title>mail</title><style>{_STYLE}{theme}</style>{fold_quotes(html, escape(view.t('message.quoted')))}"
     )
-    return HTMLResponse(page, headers={**_FRAME_HEADERS, "Content-Security-Policy": f"{_FRAME}; img-src data:"})
+    return HTMLResponse(page, headers={**FILE_HEADERS, "Content-Security-Policy": f"{_FRAME}; img-src data:"})
 
 
-@router.get("/messages/{message_id}/files/{number}")
-def show_file(view: Viewed, message_id: UUID, number: int) -> Response:
-    """An image attachment, inline. All other types can only be downloaded."""
-    sha256, size = _visible(view, message_id)
-    file = view.context.opener.file(view.principal.user_id, sha256, size, number)
-    audit.record_look(
-        view.context.engine, view.principal, "attachment.read", "message", message_id, number=number, name=file.name
-    )
-    if file.content_type not in IMAGE_TYPES:
-        raise NotFound(f"attachment {number} is not an image: download it instead")
-    name = attachment_name(file.name).replace("attachment", "inline", 1)
-    headers = {
-        **_FRAME_HEADERS,
-        "Content-Disposition": name,
-        "Content-Security-Policy": "sandbox; default-src 'none'; img-src 'self'",
-    }
-    return Response(file.data, media_type=file.content_type, headers=headers)
-
-
-@router.get("/messages/{message_id}/files/{number}/pages/{page}")
-def draw_page(view: Viewed, message_id: UUID, number: int, page: int) -> Response:
-    """A PDF page as an image, rendered in a separate process. The file itself never reaches the browser."""
-    sha256, size = _visible(view, message_id)
-    audit.record_look(view.context.engine, view.principal, "attachment.read", "message", message_id, number=number, page=page)
-    picture = view.context.drawings.draw(
-        view.principal.user_id,
-        PreviewPage(sha256, number, page),
-        lambda: view.context.opener.file(view.principal.user_id, sha256, size, number).data,
-    )
-    if not picture.png:
-        raise NotFound(picture.reason or f"attachment {number} has no page {page}")
-    headers = {**_FRAME_HEADERS, "Content-Security-Policy": "sandbox; default-src 'none'; img-src 'self'"}
-    return Response(picture.png, media_type="image/png", headers=headers)
-
-
-@router.get("/messages/{message_id}/files/{number}/text")
-def file_text(view: Viewed, message_id: UUID, number: int, page: int = 1) -> Response:
-    """A preview that does not open the file: rendered pages of a PDF, and the text that was extracted for the index."""
-    sha256, size = _visible(view, message_id)
-    file = view.context.opener.file(view.principal.user_id, sha256, size, number)
-    audit.record_look(
-        view.context.engine, view.principal, "attachment.read", "message", message_id, number=number, name=file.name
-    )
+@router.get("/messages/{message_id}/print")
+def print_page(view: Viewed, message_id: UUID, remote: bool = False) -> Response:
+    """The whole message on one sheet, to print or to save as PDF: a frame would be cut at its height. In the same sandbox."""
     with view.context.reading() as connection:
-        is_read = messages.is_read(connection, scope_of(connection, view.principal), message_id)
-        known = texts.known_texts(connection, [file.sha256]).get(file.sha256) if is_read else None
-    drawn = None
-    if _is_pdf(file.content_type, file.name):
-        drawn = view.context.drawings.draw(view.principal.user_id, PreviewPage(sha256, number, 0), lambda: file.data)
-    has_pages = drawn is not None and drawn.pages > 0
-    shown, left = [], _PREVIEW_CHARS
-    for one in texts.read_pages(view.context.archive, known) if known else ():
-        if has_pages and one.number != page:
-            continue
-        shown.append((one.file, one.number, one.text[:left]))
-        left -= len(one.text)
-        if left <= 0:
-            break
-    values: dict[str, Any] = {
-        "message_id": message_id,
-        "number": number,
-        "file": file,
-        "pages": shown,
-        "is_cut": left <= 0,
-        "drawn": drawn if has_pages else None,
-        "page": page,
-        "reason": (known.reason if known else None) or (drawn.reason if drawn else None),
-        "is_read": known is not None,
-    }
-    return view.page("file_text.html", **values)
+        detail = messages.detail(connection, scope_of(connection, view.principal), message_id)
+    message, reader = detail.message, view.principal.user_id
+    audit.record_look(view.context.engine, view.principal, "message.read", "message", message_id, how="print")
+    content = view.context.opener.read(reader, bytes.fromhex(message.sha256), message.size_bytes, "cid")
+    html = ""
+    if content.html:
+        html = view.context.opener.frame(reader, bytes.fromhex(message.sha256), message.size_bytes, keep_remote=False)
+    values = {"message": message, "people": _people(detail), "content": content, "body": html, "detail": detail}
+    page = view.page("print.html", **values, files=_listed_files(content), style=f"{_STYLE}{_PRINT_STYLE}")
+    page.headers.update({**FILE_HEADERS, "Content-Security-Policy": f"{_FRAME}; img-src data:"})
+    return page
+
+
+@router.get("/messages/{message_id}/header")
+def header_page(view: Viewed, message_id: UUID) -> Response:
+    """All header fields, decoded, with the path of the mail and what servers reported about its authenticity."""
+    sha256, size = visible(view, message_id)
+    audit.record_look(view.context.engine, view.principal, "message.read", "message", message_id, how="header")
+    header = view.context.opener.header(view.principal.user_id, sha256, size)
+    return view.page("header.html", message_id=message_id, header=header, steps=steps_of(header.hops), field_name=field_name)
 
 
 @router.get("/messages/{message_id}/source")
@@ -240,13 +199,9 @@ def source_page(view: Viewed, message_id: UUID) -> Response:
     return view.page("message_source.html", message=detail.message, source=shown, is_cut=detail.message.size_bytes > len(taken))
 
 
-def _is_pdf(content_type: str, name: str) -> bool:
-    return content_type == "application/pdf" or name.lower().endswith(".pdf")
-
-
-def _visible(view: View, message_id: UUID) -> tuple[bytes, int]:
-    with view.context.reading() as connection:
-        return messages.visible_hash(connection, scope_of(connection, view.principal), message_id)
+def _listed_files(content: MailContent) -> list[FileInfo]:
+    """Without the images that the text itself shows."""
+    return [file for file in content.attachments if not (file.inline and file.content_id)]
 
 
 def _with_text(view: View, content: MailContent) -> set[str]:

@@ -40,9 +40,17 @@ from tests.unit.growth.steps import grows_faster
 
 LIMIT = 4.0  # for three times the size
 FEW = 400
-GIVEN: dict[str, Any] = {"is_reply": True, "declared": "utf-8", "encoding": "base64", "limit": 10_000, "most": 1 << 20}
+GIVEN: dict[str, Any] = {
+    "is_reply": True,
+    "declared": "utf-8",
+    "encoding": "base64",
+    "limit": 10_000,
+    "most": 1 << 20,
+    "shown": "www.example.org",
+}
+GIVEN["known_domains"] = frozenset({"example.org"})
 # They get text whose bytes outside ASCII are surrogates.
-RAW_FIELDS = {f"archiver.mail.header.{name}" for name in ("addresses", "fields", "headers", "parameters", "words")}
+RAW_FIELDS = {f"archiver.mail.header.{name}" for name in ("addresses", "fields", "headers", "parameters", "route", "words")}
 # Not parsers, or given something else than what came by mail.
 LEFT_OUT = {
     "archiver.mail.text.marks.unmarked",

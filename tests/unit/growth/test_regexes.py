@@ -20,6 +20,7 @@ PATTERNS = [found for found in all_patterns() if found.name not in ON_OUR_SOURCE
 
 # Put together at run time: an example of each, as it looks when it is.
 MADE = {
+    "archiver.http.file_view._pattern": Found("", re.compile(r"price\s{1,100}+list", re.IGNORECASE), "search"),
     "archiver.mail.text.html_text._tags": Found("", re.compile(r"<(/?)(?:div|DIV)\b"), "search"),
     "archiver.retention.matching._any_like": Found("", re.compile(translate("a*b*[[]c@*.example")), "match"),
     "archiver.search_server.query.matching._pieces": Found("", re.compile("arc|hive|res"), "search"),

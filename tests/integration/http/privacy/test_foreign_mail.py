@@ -221,7 +221,11 @@ def requests() -> list[str]:
             found += [f"/api/v1{one}" for one in filled(path)]
     pages = ["/", "/dashboard", "/settings/keys", "/search-help", "/sources", "/activity", "/messages/{message_id}"]
     pages += [f"/messages/{{message_id}}{part}" for part in ("?part=pane", "/body", "/source", "/files/0/text", "/files/0")]
-    pages += ["/suggest?{prefix}", "/?{query}"]
+    pages += [
+        f"/messages/{{message_id}}{part}"
+        for part in ("/files", "/files/0/thumbnail", "/files/0/view?find=e", "/header", "/print")
+    ]
+    pages += ["/suggest?{prefix}", "/?{query}", "/files?{query}"]
     return [*found, *(one for page in pages for one in filled(page))]
 
 
@@ -236,8 +240,8 @@ def filled(path: str) -> list[str]:
     if path == "/suggestions" or path == "/suggest?{prefix}":
         name, way = ("prefix", path) if path == "/suggestions" else ("q", "/suggest")
         return [f"{way}?{name}={prefix}" for prefix in PREFIXES]
-    if path == "/?{query}":
-        return [f"/?q={query}" for query in QUERIES]
+    if path.endswith("?{query}"):
+        return [f"{path.removesuffix('?{query}')}?q={query}" for query in QUERIES]
     if path == "/messages":
         return [path, f"{path}?limit=2", f"{path}?mailbox_id={ALICE}", f"{path}?mailbox_id={BOB}", f"{path}?folder=Bobs folder"]
     return [path]
