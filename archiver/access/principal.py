@@ -21,6 +21,8 @@ class Right(StrEnum):
     """Tags and notes."""
     VIEW = "view"
     """The state of the system: sources, runs, queues, dead letters."""
+    LABEL = "label"
+    """Putting retention labels on messages that one can read."""
     ADMIN = "admin"
     """Changing sources, users and grants."""
     AUDIT = "audit"
@@ -43,7 +45,7 @@ class KeyScope(StrEnum):
 ROLE_RIGHTS: dict[UserRole, frozenset[Right]] = {
     UserRole.ADMINISTRATOR: frozenset(Right),
     UserRole.AUDITOR: frozenset({Right.READ, Right.SEARCH, Right.EXPORT, Right.MARK, Right.VIEW, Right.AUDIT, Right.ACCOUNT}),
-    UserRole.USER: frozenset({Right.READ, Right.SEARCH, Right.EXPORT, Right.INGEST, Right.MARK, Right.ACCOUNT}),
+    UserRole.USER: frozenset({Right.READ, Right.SEARCH, Right.EXPORT, Right.INGEST, Right.MARK, Right.LABEL, Right.ACCOUNT}),
 }
 SCOPE_RIGHTS: dict[KeyScope, frozenset[Right]] = {
     KeyScope.READ: frozenset({Right.READ}),
@@ -52,7 +54,7 @@ SCOPE_RIGHTS: dict[KeyScope, frozenset[Right]] = {
     KeyScope.RESTORE: frozenset({Right.RESTORE}),
     KeyScope.INGEST: frozenset({Right.INGEST}),
     KeyScope.MARK: frozenset({Right.MARK}),
-    KeyScope.ADMIN: frozenset({Right.ADMIN, Right.VIEW, Right.AUDIT}),
+    KeyScope.ADMIN: frozenset({Right.ADMIN, Right.VIEW, Right.AUDIT, Right.LABEL}),
 }
 
 

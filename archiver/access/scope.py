@@ -43,6 +43,9 @@ _VISIBLE = _GRANTED.format(condition="", own_mail=_OWN_MAIL)
 _WRITABLE = _GRANTED.format(condition="AND g.may_ingest", own_mail="")
 
 
+_HIDDEN = "SELECT name FROM retention_labels WHERE hides_from_auditors ORDER BY name"
+
+
 @dataclass(frozen=True, slots=True)
 class MailScope:
     """All mailboxes (None), or these. Everything that shows mail applies it, and once more to the rows it is about to show."""
@@ -50,6 +53,12 @@ class MailScope:
     mailboxes: frozenset[UUID] | None = None
     reader: UUID | None = field(default=None, compare=False)
     """Whose own tags and notes count; None: only shared ones."""
+    hidden_labels: tuple[str, ...] = ()
+    """Messages with one of these retention labels are not in the scope."""
+
+    @property
+    def is_everything(self) -> bool:
+        return self.mailboxes is None and not self.hidden_labels
 
     def sees(self, mailbox_id: UUID) -> bool:
         return self.mailboxes is None or mailbox_id in self.mailboxes
@@ -63,6 +72,11 @@ class MailScope:
     def copies(self, alias: str = "c") -> str:
         """The condition on a row of message_copies. Deleted copies are visible to no principal."""
         visible = "" if self.mailboxes is None else f" AND {alias}.mailbox_id = ANY(:scope_mailboxes)"
+        if self.hidden_labels:
+            visible += (
+                f" AND NOT EXISTS (SELECT 1 FROM message_labels hl WHERE hl.message_id = {alias}.message_id"  # noqa: S608
+                " AND hl.label = ANY(:scope_hidden))"
+            )
         return f"{alias}.deleted_at IS NULL{visible}"
 
     def messages(self, alias: str = "m") -> str:
@@ -99,7 +113,8 @@ class MailScope:
 
     def values(self) -> dict[str, object]:
         """The parameters of the conditions."""
-        return {} if self.mailboxes is None else {"scope_mailboxes": sorted(self.mailboxes)}
+        found: dict[str, object] = {} if self.mailboxes is None else {"scope_mailboxes": sorted(self.mailboxes)}
+        return found | ({"scope_hidden": list(self.hidden_labels)} if self.hidden_labels else {})
 
 
 EVERYTHING = MailScope()
@@ -124,8 +139,11 @@ def own_mailboxes(connection: Connection, principal: Principal) -> frozenset[UUI
 
 
 def scope_of(connection: Connection, principal: Principal) -> MailScope:
-    """Auditors see all mail, other users only with that right. Administrators get no exception."""
-    if principal.role is UserRole.AUDITOR or principal.may_read_all:
+    """Auditors see all mail, without what a label hides from them; other users only with that right. Administrators get no
+    exception."""
+    if principal.role is UserRole.AUDITOR:
+        return MailScope(reader=principal.user_id, hidden_labels=tuple(query(connection, _HIDDEN, str)))
+    if principal.may_read_all:
         return MailScope(reader=principal.user_id)
     if principal.user_id is None:
         return NOTHING

@@ -111,7 +111,7 @@ def disk_check_of(run: StepRun) -> Callable[[int], None]:
 def _freeze_selection(run: StepRun, given: ExportInput, scope: MailScope) -> None:
     selection, engine = given.selection, run.resources.engine
     if selection.query is None and not selection.message_ids:
-        where = "true" if scope.mailboxes is None else scope.messages("m")
+        where = "true" if scope.is_everything else scope.messages("m")
         values = {"folder": selection.folder} if selection.folder is not None else {}
         with engine.begin() as connection:
             sql.freeze(connection, run.run_id, scope, where, values)

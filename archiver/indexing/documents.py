@@ -16,7 +16,7 @@ from archiver.db.states import SearchState, TextState
 from archiver.extract.pool import ChildFailed
 from archiver.indexing import statements
 from archiver.indexing.message_reader import MailReader, OpenedMail
-from archiver.indexing.rows import CopyValues, DueMessage, PersonValues, StoredPart
+from archiver.indexing.rows import CopyValues, DueMessage, LabelValues, PersonValues, StoredPart
 from archiver.indexing.texts import KnownText, known_texts, read_pages
 from archiver.logs import get_logger
 from archiver.mail.message import PARSER_VERSION, SIDE_BY_SIDE
@@ -88,6 +88,7 @@ class Beside:
     threads: Mapping[UUID, UUID | None]
     people: Mapping[str, Sequence[Sequence[Any]]]
     copies: Mapping[str, Sequence[Sequence[Any]]]
+    labels: Mapping[str, Sequence[Sequence[Any]]]
 
 
 class DocumentMaker:
@@ -132,9 +133,10 @@ class DocumentMaker:
         with self._engine.connect() as connection:
             copies = _grouped(sql.query(connection, statements.COPIES, CopyValues, ids=ids))
             people = _grouped(sql.query(connection, statements.PEOPLE, PersonValues, ids=ids))
+            labels = _grouped(sql.query(connection, statements.LABELS, LabelValues, ids=ids))
             for part in sql.query(connection, statements.PARTS, StoredPart, ids=ids):
                 self.mail.remember(part.part_sha256, PackLocation(part.pack_id, part.position, part.stored_bytes))
-        return Beside(threads, people, copies)
+        return Beside(threads, people, copies, labels)
 
     def _make(
         self,
@@ -214,6 +216,7 @@ class DocumentMaker:
             beside.people.get(message_id, ()),
             beside.copies.get(message_id, ()),
             pages,
+            [label for (label,) in beside.labels.get(message_id, ())],
         ]
 
     def _ready(

@@ -77,6 +77,11 @@ class CopyValues(NamedTuple):
     recipients: list[str]
 
 
+class LabelValues(NamedTuple):
+    message_id: str
+    label: str
+
+
 class PersonValues(NamedTuple):
     message_id: str
     role: str

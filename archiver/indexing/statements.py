@@ -86,6 +86,8 @@ PEOPLE = """
     SELECT message_id::text, role, address, name FROM participants
     WHERE message_id = ANY(:ids::uuid[]) ORDER BY participants.message_id, position"""
 
+LABELS = "SELECT message_id::text, label FROM message_labels WHERE message_id = ANY(:ids::uuid[]) ORDER BY label"
+
 PARTS = """
     SELECT p.part_sha256, o.pack_id, o.position, o.stored_bytes
     FROM message_parts p JOIN objects o ON o.sha256 = p.part_sha256 AND o.kind = 'part'

@@ -38,6 +38,7 @@ _COLUMNS = {  # in the order in which they can be inserted
     "tags": "id, name, owner_id, created_by, created_by_id, created_at",
     "message_tags": "tag_id, message_id",
     "notes": "id, message_id, owner_id, author, text, is_shared, created_at, updated_at",
+    "retention_labels": "name, title, takes_date, hides_from_auditors, is_locked, created_by, created_at, retired_at",
     "policy_versions": "id, policy_id, number, name, query, zone, counted_from, from_year_end, keep_for, delete_after, "
     "is_retired, reason, created_by, created_at, simulated_at, approved_by, approved_at, rejected_by, rejected_at",
     "retention_runs": "id, started_at, finished_at, version_ids, copies, messages, size_bytes, held, unclear, tombstone_ids, "
@@ -55,6 +56,7 @@ _CHANGED = {
     "erasures": "(id)",
     "holds": "(id)",
     "policy_versions": "(id)",
+    "retention_labels": "(name)",
     "signing_keys": "(id)",
     "alert_rules": "(name)",
     "alert_channels": "(id)",

@@ -102,6 +102,7 @@ def _inputs(
     people: Sequence[Sequence[Any]],
     copies: Sequence[Sequence[Any]],
     pages: dict[str, Any],
+    retention_labels: Sequence[str] = (),
 ) -> Inputs:
     return Inputs(
         id=UUID(message_id),
@@ -120,6 +121,7 @@ def _inputs(
             FileText(file.name, file.content_type, file.sha256, tuple(TextPage(*page) for page in pages.get(str(number), ())))
             for number, file in enumerate(message.attachments)
         ],
+        retention_labels=retention_labels,
     )
 
 

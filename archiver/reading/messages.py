@@ -295,11 +295,11 @@ def _conversation_of(connection: Connection, scope: MailScope, message_id: UUID)
     """The condition on its messages and its parameters; `name` is the thread id that this reader sees."""
     if scope.mailboxes is None:
         statement = f"SELECT m.thread_id FROM messages m WHERE m.id = :id AND {scope.messages()}"  # noqa: S608
-        row = query_optional(connection, statement, MessageThread, id=message_id)
+        row = query_optional(connection, statement, MessageThread, id=message_id, **scope.values())
         if row is None:
             raise NotFound(f"there is no message {message_id}")
         which = "m.thread_id = :name" if row.thread_id is not None else "m.id = :id"
-        return which, {"id": message_id, "name": row.thread_id}
+        return which, {"id": message_id, "name": row.thread_id, **scope.values()}
     found = conversations.conversation(connection, scope, message_id)
     if found is None:
         raise NotFound(f"there is no message {message_id}")

@@ -97,7 +97,7 @@ class FigureGroup:
 
 def figures(connection: Connection, scope: MailScope) -> Figures:
     # A message is deleted with its last copy, so a reader who sees everything needs no check for a visible copy.
-    seen = "true" if scope.mailboxes is None else scope.messages("m")
+    seen = "true" if scope.is_everything else scope.messages("m")
     groups: dict[int, list[FigureGroup]] = defaultdict(list)
     values = {"by_sender": _BY_SENDER, "by_domain": _BY_DOMAIN, "top": _TOP, **scope.values()}
     for row in query(connection, _MESSAGES.format(seen=seen, archived=scope.archived_at()), FigureGroup, **values):

@@ -66,6 +66,7 @@ _DROP_PARTICIPANTS = "DELETE FROM participants WHERE message_id = ANY(:ids::uuid
 _DROP_MARKS = (
     "DELETE FROM message_tags WHERE message_id = ANY(:ids::uuid[])",
     "DELETE FROM notes WHERE message_id = ANY(:ids::uuid[])",
+    "DELETE FROM message_labels WHERE message_id = ANY(:ids::uuid[])",
 )
 _HASHES = "ARRAY(SELECT decode(h, 'hex') FROM unnest(string_to_array(:hashes, ',')) AS h)"
 _LOCK_OBJECTS = f"""

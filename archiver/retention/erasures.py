@@ -283,7 +283,7 @@ def found_messages(
 
 def readable_ids(connection: Connection, scope: MailScope, message_ids: Sequence[UUID]) -> set[UUID]:
     """Those of the messages that a reviewer may read anyway."""
-    where = "true" if scope.mailboxes is None else scope.messages("m")
+    where = "true" if scope.is_everything else scope.messages("m")
     statement = text(f"SELECT m.id FROM messages m WHERE m.id = ANY(:ids) AND {where}")  # noqa: S608
     return set(connection.execute(statement, {"ids": list(message_ids), **scope.values()}).scalars())
 

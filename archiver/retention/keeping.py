@@ -11,6 +11,7 @@ from sqlalchemy import Connection, Engine, text
 
 from archiver.errors import Conflict
 from archiver.retention import policies
+from archiver.retention.labels import on_messages
 from archiver.retention.mail_check import MailUnit
 from archiver.retention.policies import PolicyVersion
 from archiver.retention.rules import RuleBook
@@ -56,19 +57,32 @@ def find_kept(
 ) -> dict[MailUnit, list[str]]:
     """Those of the units that a policy keeps, with the reasons. Until the transaction ends, no policy changes."""
     connection.execute(policies.LOCK_SHARED)
+    at = now or datetime.now(UTC)
+    ids = sorted({unit.message_id for unit in units})
+    kept = _kept_by_labels(connection, units, ids, at)
     versions = [version for version in policies.in_force(connection) if version.keep_for]
     if not versions:
-        return {}
-    book = compile_rules(engine, versions, now or datetime.now(UTC))
-    values = {**book.values, "ids": sorted({unit.message_id for unit in units})}
-    book.decide(engine, archive, _OF_MESSAGES, {"ids": values["ids"]})
-    kept: dict[MailUnit, list[str]] = {}
+        return kept
+    book = compile_rules(engine, versions, at)
+    values = {**book.values, "ids": ids}
+    book.decide(engine, archive, _OF_MESSAGES, {"ids": ids})
     for rule in book.rules:
         statement = text(_KEPT.format(until=rule.kept_until, keeps=rule.keeps(":now")))
         for row in connection.execute(statement, values):
             reason = f"kept until {row.until:%Y-%m-%d} by {rule.version.name}"
             kept.setdefault(MailUnit(row.message_id, row.mailbox_id), []).append(reason)
     return kept
+
+
+def _kept_by_labels(
+    connection: Connection, units: Sequence[MailUnit], ids: Sequence[UUID], at: datetime
+) -> dict[MailUnit, list[str]]:
+    labels = {
+        one.message_id: f"kept until {one.keep_until:%Y-%m-%d} by {one.set_by} (label {one.name})"
+        for one in on_messages(connection, ids)
+        if one.keep_until is not None and one.keep_until > at
+    }
+    return {unit: [labels[unit.message_id]] for unit in units if unit.message_id in labels}
 
 
 def explain(

@@ -20,7 +20,14 @@ from archiver.search.words import words
 Document = Mapping[str, Any]
 _ANGLE = re.compile(r"<([^<>\s@]++@[^<>\s]++)>")
 _FIELDS = {"subject": ("subject", "subject_is"), "filename": ("filenames", "filename_is")}
-_VALUES = {"has": "has", "type": "types", "message-id": "message_id", "sha256": "hashes", "list": "list"}
+_VALUES = {
+    "has": "has",
+    "type": "types",
+    "message-id": "message_id",
+    "sha256": "hashes",
+    "list": "list",
+    "retention": "retention",
+}
 _SEARCHED = ("subject", "filenames", *PEOPLE, *TEXTS)
 
 
@@ -113,6 +120,8 @@ def _has_person(document: Document, operator: str, value: str) -> bool:
 
 
 def _has_value(document: Document, operator: str, value: str) -> bool:
+    if operator == "retention" and value == "*":
+        return "retention" in document
     if operator == "type":
         value = file_type(value)
     spellings = [value, value.replace("@", ".")] if operator == "list" else [value]

@@ -83,6 +83,9 @@ class MailQuery:
                 if not found:
                     reason = f"there is no {leaf.operator} {leaf.value}"
                     raise QueryError(reason, self.text, leaf.place.start, leaf.place.end)
+            if isinstance(leaf, Value) and leaf.operator == "retention" and leaf.value not in ("*", *names.retention_labels()):
+                reason = f"there is no retention label {leaf.value}"
+                raise QueryError(reason, self.text, leaf.place.start, leaf.place.end)
 
 
 def leaves(tree: Node) -> Iterator[Leaf]:
@@ -141,6 +144,9 @@ class PredicateCompiler:
             return _exact(f"(m.sha256 = {name} OR {found})")
         if operator == "message-id" and value.isascii() and " " not in value:
             return _exact(f"lower(coalesce(m.internet_message_id, '')) = {self._add(value.lower())}")
+        if operator == "retention":
+            which = "" if value == "*" else f" AND x.label = {self._add(value)}"
+            return _exact(f"EXISTS (SELECT 1 FROM message_labels x WHERE x.message_id = m.id{which})")  # noqa: S608
         if operator == "has":  # the whole mail is parsed for its document
             return Bounds("(m.has_attachments OR m.indexed_version = 0)", "(m.has_attachments AND m.indexed_version > 0)")
         return Bounds(_HAS_FILES if operator == "type" else TRUE, FALSE)

@@ -37,6 +37,9 @@ _SENT = f"""(CASE WHEN m.sent_at IS NULL THEN {_RECEIVED} WHEN {_SERVER} IS NULL
     WHEN {SENT_IS_DISPUTED} THEN {_SERVER} ELSE m.sent_at END)"""
 _ORIGINS = {AgeOrigin.RECEIVED: _RECEIVED, AgeOrigin.SENT: _SENT, AgeOrigin.ARCHIVED: _ARCHIVED}
 
+_LABEL_KEEPS = "EXISTS (SELECT 1 FROM message_labels kl WHERE kl.message_id = m.id AND kl.keep_until > :now)"
+_LABEL_KEEPS_UNTIL = "(SELECT max(kl.keep_until) FROM message_labels kl WHERE kl.message_id = m.id)"
+
 _CHECKED = """EXISTS (SELECT 1 FROM policy_checks k WHERE k.version_id = {id} AND k.message_id = m.id
     AND k.mailbox_id = c.mailbox_id AND k.index_version = m.index_version{matches})"""
 _UNDECIDED = """
@@ -109,8 +112,8 @@ class RuleBook:
 
     @property
     def kept(self) -> str:
-        """Some policy keeps it, or may keep it."""
-        return _any(rule.keeps(":now") for rule in self.rules)
+        """Some policy keeps it, or may keep it; or a label with a date does."""
+        return _any([*(rule.keeps(":now") for rule in self.rules), _LABEL_KEEPS])
 
     @property
     def due(self) -> str:
@@ -119,9 +122,9 @@ class RuleBook:
 
     @property
     def kept_until(self) -> str:
-        """The latest end of what keeps it; null if nothing does."""
+        """The latest end of what keeps it, labels included; null if nothing does."""
         ends = [f"CASE WHEN {rule.may_match} THEN {rule.kept_until} END" for rule in self.rules if rule.kept_until]
-        return f"greatest(NULL, {', '.join(ends)})" if ends else "CAST(NULL AS timestamptz)"
+        return f"greatest({', '.join([*ends, _LABEL_KEEPS_UNTIL])})"
 
     @property
     def deletes_something(self) -> bool:

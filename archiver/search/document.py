@@ -14,7 +14,7 @@ A change of either must produce a new GENERATION: the settings are part of it; f
 | `mailbox`, `folder`, `label` | of copies, each with its mailbox: the id, and `id/folder`, `id/label` |
 | `recipient` | of copies: who received it by the record of a journal, `id/bcc:address` |
 | `any_folder`, `any_label`, `any_recipient`, `source` | the same, only for readers who may see all mailboxes |
-| `list`, `message_id`, `hashes`, `thread` | exact values |
+| `list`, `message_id`, `hashes`, `thread`, `retention` | exact values |
 | `version`, `pages`, `cut` | not searched: `index_version`; offsets of attachment pages; whether text was omitted |
 """
 
@@ -48,7 +48,7 @@ PEOPLE: Final = ("from", "to", "cc", "bcc", "people")
 FACETS: Final = ("sender", "domain", "year", "month", "kinds", "mailbox", "folder", "label", "any_folder", "any_label")
 WORDS: Final = ("subject_is", "filename_is", *(f"{role}_is" for role in PEOPLE))
 RECIPIENTS: Final = ("recipient", "any_recipient")
-EXACT: Final = ("id", "types", "has", "size", "date", "order", "source", "list", "message_id", "hashes", "thread")
+EXACT: Final = ("id", "types", "has", "size", "date", "order", "source", "list", "message_id", "hashes", "thread", "retention")
 
 INDEX_SETTINGS: Final[dict[str, Any]] = {
     "searchableAttributes": ["subject", TEXTS[0], "from", "filenames", "to", TEXTS[1], "cc", "bcc", "people", *TEXTS[2:]],
@@ -115,6 +115,7 @@ class Inputs:
     people: Sequence[Participant] = ()
     copies: Sequence[IndexedCopy] = ()
     files: Sequence[FileText] = ()
+    retention_labels: Sequence[str] = ()
 
 
 def build_document(inputs: Inputs) -> dict[str, Any]:
@@ -144,6 +145,8 @@ def build_document(inputs: Inputs) -> dict[str, Any]:
         document["thread"] = str(inputs.thread_id)
     if mail.headers.list_id:
         document["list"] = list_tokens(mail.headers.list_id)
+    if inputs.retention_labels:
+        document["retention"] = list(inputs.retention_labels)
     _add_people(document, inputs.people)
     _add_copies(document, inputs.copies)
     _add_files(document, mail)

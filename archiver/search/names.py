@@ -116,6 +116,9 @@ class DatabaseNames:
     def labels(self, pattern: str, mailboxes: frozenset[UUID] | None, limit: int) -> Sequence[str]:
         return self._column(_LABELS, pattern=like_pattern(pattern), mailboxes=_array(mailboxes), limit=limit)
 
+    def retention_labels(self) -> Sequence[str]:
+        return self._column("SELECT name FROM retention_labels ORDER BY name")
+
     def holds(self, name: str) -> Sequence[HoldScope]:
         values = {"pattern": like_pattern(name), "name": name.lower(), "limit": _MOST_SELECTED}
         with self._engine.connect() as connection:

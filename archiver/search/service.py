@@ -295,7 +295,15 @@ class MailSearch:
         tree = parse(query, (now or datetime.now(UTC)).replace(microsecond=0), zone)
 
         def read(*, exact: bool) -> Reading:
-            searches = compile_query(tree, query, self._names, scope.mailboxes, exact=exact, reader=scope.reader)
+            searches = compile_query(
+                tree,
+                query,
+                self._names,
+                scope.mailboxes,
+                exact=exact,
+                reader=scope.reader,
+                hidden_labels=scope.hidden_labels,
+            )
             return self._searcher.resolve_joins(searches)
 
         found = read(exact=True)

@@ -41,6 +41,7 @@ class FrameKind(IntEnum):
     INDEX = 10
     TOMBSTONE_CONFIRMED = 11
     AUDIT_ANCHOR = 12
+    MESSAGE_LABELS = 13
 
     @property
     def label(self) -> str:

@@ -206,6 +206,42 @@ class Tombstones:
         return replace(cls.decode(content), is_confirmed=True)
 
 
+class LabelChange(NamedTuple):
+    """A retention label that was put on a message, changed or removed."""
+
+    sha256: bytes
+    label: str
+    is_removed: bool = False
+    keep_until: datetime | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LabelChanges:
+    """What one person did to the labels of messages. Put on: written before the commit; removed: after it. So what a rebuild
+    finds keeps at least what the database kept."""
+
+    at: datetime
+    by: str
+    by_id: UUID | None
+    changes: tuple[LabelChange, ...]
+    stamp: Stamp = BEFORE_STAMPS
+
+    def record(self) -> Record:
+        entries = [[one.sha256.hex(), one.label, one.is_removed, one.keep_until, one.reason] for one in self.changes]
+        content = {"by": self.by, "by_id": str(self.by_id) if self.by_id else None, "labels": entries}
+        return _record(FrameKind.MESSAGE_LABELS, self.at, self.stamp, content)
+
+    @classmethod
+    def decode(cls, content: bytes) -> LabelChanges:
+        data = _load(content)
+        changes = tuple(
+            LabelChange(bytes.fromhex(sha256), label, removed, datetime.fromisoformat(until) if until else None, reason)
+            for sha256, label, removed, until, reason in data["labels"]
+        )
+        return cls(_time(data), data["by"], UUID(data["by_id"]) if data["by_id"] else None, changes, _stamp(data))
+
+
 @dataclass(frozen=True, slots=True)
 class Config:
     """A snapshot of the configuration: sources, mailboxes, users, grants. The newest one counts."""

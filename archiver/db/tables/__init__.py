@@ -21,6 +21,7 @@ from archiver.db.tables.alerts import (
     MaintenanceOutcomeTable,
 )
 from archiver.db.tables.base import Base
+from archiver.db.tables.labels import MessageLabelTable, RetentionLabelTable
 from archiver.db.tables.ledger import FolderListingTable, SkippedMessageTable, UnaccountedKeyTable
 from archiver.db.tables.marks import MailChangeItemTable, MailChangeTable, MessageTagTable, NoteTable, TagTable
 from archiver.db.tables.messages import (
@@ -88,6 +89,7 @@ __all__ = [
     "MaintenanceOutcomeTable",
     "MessageAttachmentTable",
     "MessageCopyTable",
+    "MessageLabelTable",
     "MessagePartTable",
     "MessageTable",
     "MessageTagTable",
@@ -102,6 +104,7 @@ __all__ = [
     "ReadingAttemptTable",
     "RestoreMessageTable",
     "RestoreTable",
+    "RetentionLabelTable",
     "RetentionRunTable",
     "SearchIndexTable",
     "SignInPauseTable",

@@ -13,7 +13,7 @@ from archiver.store.archive import Archive
 from archiver.store.backend import PackFile
 from archiver.store.errors import Damage
 from archiver.store.frames import FrameKind
-from archiver.store.journal import BEFORE_STAMPS, Changes, Config, OccurrenceBatch, Stamp, Tombstones, order_of
+from archiver.store.journal import BEFORE_STAMPS, Changes, Config, LabelChanges, OccurrenceBatch, Stamp, Tombstones, order_of
 from archiver.store.listing import check_frame
 from archiver.store.pack import PackIndexEntry, PackLocation
 
@@ -23,6 +23,7 @@ _DECODERS: dict[int, Callable[[bytes], Any]] = {
     FrameKind.TOMBSTONE: Tombstones.decode,
     FrameKind.TOMBSTONE_CONFIRMED: Tombstones.decode_confirmed,
     FrameKind.CONFIG: Config.decode,
+    FrameKind.MESSAGE_LABELS: LabelChanges.decode,
 }
 JOURNAL_KINDS = frozenset(_DECODERS)
 

@@ -22,6 +22,7 @@ from archiver.maintenance.recovery.journal_entries import JournalEntries, Journa
 from archiver.maintenance.recovery.origins import add_origin
 from archiver.maintenance.snapshot import restore_config
 from archiver.retention.burial import Burial
+from archiver.retention.labels import restore_labels
 from archiver.store.frames import FrameKind
 from archiver.store.journal import Changes, OccurrenceBatch, Origin, Tombstones
 from archiver.store.pack import PackLocation
@@ -159,6 +160,7 @@ class Replay:
             elif isinstance(decoded, Changes) and entry.is_new:
                 self._changes(decoded)
         self.reading.wait_for_all()
+        self._labels()
         with self.begin() as connection:
             self.result.deleted_copies += self.burial.carry_out(connection)
 
@@ -174,6 +176,14 @@ class Replay:
         if config is not None:
             with self.begin() as connection:
                 restore_config(connection, config)
+
+    def _labels(self) -> None:
+        """In order: the last one counts."""
+        for entry in self.entries:
+            changes = self.journal.decode(entry) if entry.kind is FrameKind.MESSAGE_LABELS and entry.is_new else None
+            if changes is not None:
+                with self.begin() as connection:
+                    restore_labels(connection, changes)
 
     def _copies(self, entry: JournalEntry, batch: OccurrenceBatch) -> None:
         rows = [

@@ -30,7 +30,10 @@ MAX_MARKED: Final = 100_000
 _EXCLUDED = re.compile(r'-"[^"]*"')
 _ANGLE = re.compile(r"<([^<>\s@]++@[^<>\s]++)>")
 _FIELDS = {"subject": ("subject", "subject_is"), "filename": ("filenames", "filename_is")}
-_EXACT = {"has": "has", "type": "types", "message-id": "message_id", "sha256": "hashes", "thread": "thread", "list": "list"}
+_EXACT = {
+    "has": "has", "type": "types", "message-id": "message_id", "sha256": "hashes", "thread": "thread", "list": "list",
+    "retention": "retention",
+}  # fmt: skip
 _RECORDED = frozenset({"to", "cc", "bcc"})
 _TYPES = {"word": "document", "excel": "spreadsheet", "powerpoint": "presentation", "photo": "image", "picture": "image"}
 
@@ -93,14 +96,18 @@ def compile_query(
     *,
     exact: bool = False,
     reader: UUID | None = None,
+    hidden_labels: Sequence[str] = (),
 ) -> tuple[Search, ...]:
-    """The searches; none if nothing can match. `mailboxes`: the visible ones, None for no limit.
+    """The searches; none if nothing can match. `mailboxes`: the visible ones, None for no limit. `hidden_labels`: messages with
+    these retention labels are not found.
 
     `exact`: bare words also match only exactly. `reader`: whose own tags and notes are searched, beside the shared ones.
     """
     expression = _Compiler(query, names, mailboxes, reader).node(tree, mailboxes)
     if mailboxes is not None:
         expression = all_of([_among("mailbox", map(str, mailboxes)), expression])
+    if hidden_labels:
+        expression = all_of([no(_among("retention", hidden_labels)), expression])
     parts = list(islice(boolean.split(expression), MAX_SEARCHES + 1))
     if len(parts) > MAX_SEARCHES:
         raise QueryError(f"the query has more than {MAX_SEARCHES} combinations of words; use fewer ORs between words")
@@ -307,6 +314,8 @@ def _time(leaf: Time) -> Expression:
 
 
 def _value(operator: str, value: str) -> Expression:
+    if operator == "retention" and value == "*":
+        return Filter("retention EXISTS")
     if operator == "type":
         value = file_type(value)
     spellings = [value, value.replace("@", ".")] if operator == "list" else [value]

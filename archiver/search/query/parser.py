@@ -22,7 +22,7 @@ MAX_CHARS = 4_000
 MAX_DEPTH = 20
 
 _IN = ("from", "to", "cc", "bcc", "participant", "subject", "filename")
-_VALUE = ("has", "type", "list", "message-id", "sha256", "thread")
+_VALUE = ("has", "type", "list", "message-id", "sha256", "thread", "retention")
 _HELD = ("in", "label", "mailbox", "source", "hold", "tag", "note")
 _TIME = ("before", "after", "on", "older_than", "newer_than")
 _SIZE = ("larger", "smaller")
@@ -206,6 +206,8 @@ class _Parser:
             if text.lower() not in ("attachment", "attachments"):
                 raise values.BadValue("expected has:attachment")
             return "attachment"
+        if name == "retention":
+            return text.lower()
         if name == "type":
             return text.lower().removesuffix("/*").lstrip(".")
         return text.strip("<>").strip() or text

@@ -12,7 +12,7 @@ import meilisearch
 from meilisearch.index import Index
 from sqlalchemy import Engine, insert
 
-from archiver.db.tables import IngestionSourceTable, MailboxTable, MessageCopyTable, ParticipantTable, uuid7
+from archiver.db.tables import IngestionSourceTable, MailboxTable, MessageCopyTable, MessageLabelTable, ParticipantTable, uuid7
 from archiver.db.tables import MessageTable as MessageRow
 from archiver.extract.extraction import TextPage
 from archiver.mail.message import Message, read_message
@@ -43,6 +43,10 @@ class Kept:
     rows: MessageRows
     places: tuple[Place, ...]
     files: tuple[FileText, ...] = ()
+
+    @property
+    def retention_labels(self) -> tuple[str, ...]:
+        return (("personal",), ("keep-until", "personal"), (), ())[self.id.int % 4]
 
     @property
     def sort_at(self) -> datetime:
@@ -114,6 +118,13 @@ class MailWorld:
                 for number, place in enumerate(one.places)
             ]
             connection.execute(insert(MessageCopyTable), copies)
+            labels = [
+                {"message_id": one.id, "label": label, "set_by": "someone", "set_at": datetime.now(UTC)}
+                for one in new.values()
+                for label in one.retention_labels
+            ]
+            if labels:
+                connection.execute(insert(MessageLabelTable), labels)
         self.kept.update(new)
         finished(self.client, self.index.add_documents([self.document(one) for one in new.values()]))
         return list(new)
@@ -152,6 +163,7 @@ class MailWorld:
                 for place in one.places
             ],
             files=one.files,
+            retention_labels=one.retention_labels,
         )
         return build_document(inputs)
 

@@ -246,7 +246,7 @@ class Maker:
     def _exact_value(self) -> Query:
         seen = self._any()
         sha256, message_id = seen.kept.rows.sha256, seen.kept.rows.message["internet_message_id"]
-        kind = self.random.choice(["sha256", "message-id", "thread", "list"])
+        kind = self.random.choice(["sha256", "message-id", "thread", "list", "retention"])
         if kind == "message-id" and message_id and not re.search(r'[\s"]', message_id):
             wanted = message_id.lower()
             return Query(
@@ -258,6 +258,12 @@ class Maker:
             found = self.random.choice(lists)
             if not re.search(r'["\s]', found) and "." in found:
                 return Query(f'list:"{found}"', lambda one: one.kept.mail.headers.list_id == found)
+        if kind == "retention":
+            label = self.random.choice(["personal", "keep-until", "*"])
+            return Query(
+                f"retention:{label}",
+                lambda one: bool(one.kept.retention_labels) if label == "*" else label in one.kept.retention_labels,
+            )
         if kind == "thread":
             return Query(f"thread:{seen.kept.id}", lambda one: one.kept.id == seen.kept.id)
         return Query(f"sha256:{sha256.hex()}", lambda one: one.kept.rows.sha256 == sha256)
