@@ -35,6 +35,7 @@ COMMANDS = {
     "conversation": "archiver.cli.mail.conversation:app",
     "delete": "archiver.cli.mail.messages:delete",
     "hold": "archiver.cli.rules.hold:app",
+    "label": "archiver.cli.rules.label:app",
     "policy": "archiver.cli.rules.policy:app",
     "erasure": "archiver.cli.rules.erasure:app",
     "dead-letters": "archiver.cli.operate.dead_letters:app",

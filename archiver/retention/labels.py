@@ -112,7 +112,7 @@ class LabelledBefore:
 
 
 @dataclass(frozen=True, slots=True)
-class VisibleMessage:
+class LabelTarget:
     id: UUID
     sha256: bytes
 
@@ -249,10 +249,10 @@ class Labelling:
         if not is_own and self.principal.role is not UserRole.ADMINISTRATOR:
             raise NotAllowed(f"{before.set_by} put the label {label.name} on this message: ask them, or an administrator")
 
-    def _visible(self, connection: Connection, request: LabelRequest) -> list[VisibleMessage]:
+    def _visible(self, connection: Connection, request: LabelRequest) -> list[LabelTarget]:
         wanted = set(request.message_ids)
         statement = _VISIBLE.format(seen=self.scope.messages("m"))
-        found = sql.query(connection, statement, VisibleMessage, ids=sql.uuids(wanted), **self.scope.values())
+        found = sql.query(connection, statement, LabelTarget, ids=sql.uuids(wanted), **self.scope.values())
         if missing := next(iter(sorted(wanted - {one.id for one in found})), None):
             raise NotFound(f"there is no message {missing}")
         return found
@@ -264,7 +264,7 @@ class Labelling:
         return {"by": self.principal.name, "by_id": self.principal.user_id, "at": self.clock}
 
     def _changed(
-        self, connection: Connection, label: RetentionLabel, those: list[VisibleMessage], action: str, **detail: object
+        self, connection: Connection, label: RetentionLabel, those: list[LabelTarget], action: str, **detail: object
     ) -> None:
         sql.run(connection, _RAISE, ids=sql.uuids(one.id for one in those))
         outbox.announce(connection, IndexEmailBatch())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, tzinfo
+from functools import partial
 from itertools import islice
 from typing import Any, Final, NamedTuple
 from uuid import UUID
@@ -295,16 +296,8 @@ class MailSearch:
         tree = parse(query, (now or datetime.now(UTC)).replace(microsecond=0), zone)
 
         def read(*, exact: bool) -> Reading:
-            searches = compile_query(
-                tree,
-                query,
-                self._names,
-                scope.mailboxes,
-                exact=exact,
-                reader=scope.reader,
-                hidden_labels=scope.hidden_labels,
-            )
-            return self._searcher.resolve_joins(searches)
+            seen = partial(compile_query, reader=scope.reader, hidden_labels=scope.hidden_labels)
+            return self._searcher.resolve_joins(seen(tree, query, self._names, scope.mailboxes, exact=exact))
 
         found = read(exact=True)
         return found, found if exact or not has_bare_words(tree) else read(exact=False)

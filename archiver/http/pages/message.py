@@ -26,7 +26,7 @@ from archiver.marks import notes, tags
 from archiver.reading import messages
 from archiver.reading.content import FileInfo, MailContent
 from archiver.reading.messages import ConversationWindow, MessageDetail, ThreadRow
-from archiver.retention import holds
+from archiver.retention import holds, labels
 from archiver.retention.keeping import explain
 
 router = APIRouter(include_in_schema=False)
@@ -73,6 +73,8 @@ def message_page(view: Viewed, message_id: UUID, q: str = "", part: str = "", sh
         own_tags = tags.tags_on(connection, scope, [message_id]).get(message_id, [])
         own_notes = notes.notes_on(connection, scope, message_id)
         known_tags = tags.list_tags(connection, scope)
+        own_labels = labels.on_messages(connection, [message_id])
+        known_labels = labels.list_labels(connection) if Right.LABEL in view.principal.rights else []
         if Right.ADMIN in view.principal.rights:
             divided = splitting.split_of(connection, message_id, detail.internet_message_id)
         if Right.AUDIT in view.principal.rights:
@@ -95,6 +97,8 @@ def message_page(view: Viewed, message_id: UUID, q: str = "", part: str = "", sh
         "known_tags": known_tags,
         "change": describe_change(view, change) if change else None,
         "held": held,
+        "labels": own_labels,
+        "known_labels": known_labels,
         "kept": kept,
         "people": _people(detail),
         "show": "text" if show == "text" or not content.html else "html",

@@ -21,7 +21,7 @@ PEOPLE = ("anonymous", "nobody", "bob", "alice", "carol", "auditor", "admin")
 # what a route answers to those who may use it and to those who may not; "mail" routes are asked for alice's message
 OPEN, OIDC, ACCOUNT, ME, MAIL, MAILBOX, VIEW = "open", "oidc", "account", "me", "mail", "mailbox", "view"
 ADMIN, AUDIT, INGEST, UPLOAD, EXPORT, SEARCH = "admin", "audit", "ingest", "upload", "export", "search"
-MARK = "mark"
+MARK, LABEL = "mark", "label"
 ROUTES: dict[tuple[str, str], str] = {
     ("GET", "/first-start"): OPEN,
     ("POST", "/first-start"): OPEN,
@@ -53,6 +53,12 @@ ROUTES: dict[tuple[str, str], str] = {
     ("GET", "/audit"): AUDIT,
     ("GET", "/audit/export"): AUDIT,
     ("GET", "/audit/verify"): AUDIT,
+    ("GET", "/retention-labels"): MAILBOX,
+    ("PUT", "/retention-labels/{name}"): ADMIN,
+    ("DELETE", "/retention-labels/{name}"): ADMIN,
+    ("POST", "/retention-labels/{name}/messages"): LABEL,
+    ("POST", "/retention-labels/{name}/removal"): LABEL,
+    ("GET", "/messages/{message_id}/retention"): MAIL,
     ("GET", "/holds"): AUDIT,
     ("POST", "/holds"): ADMIN,
     ("GET", "/holds/{hold_id}"): AUDIT,
@@ -179,6 +185,7 @@ REFUSED: dict[str, dict[str, int]] = {
     SEARCH: {"anonymous": 401},
     EXPORT: {"anonymous": 401},
     MARK: {"anonymous": 401},
+    LABEL: {"anonymous": 401, "auditor": 403},
     VIEW: _USER,
     AUDIT: _USER,
     ADMIN: {**_USER, "auditor": 403},

@@ -15,9 +15,10 @@ from sqlalchemy.exc import DBAPIError
 
 import archiver
 from archiver.access.principal import LOCAL_OPERATOR, Principal
+from archiver.access.scope import EVERYTHING
 from archiver.config import Settings
 from archiver.db.engine import make_engine
-from archiver.db.ids import message_uuid
+from archiver.db.ids import message_uuid, uuid7
 from archiver.errors import Conflict, NotFound, UsageError
 from archiver.maintenance.compact import compact
 from archiver.maintenance.erasure.eraser import Eraser
@@ -25,6 +26,8 @@ from archiver.maintenance.recovery.adopt import adopt
 from archiver.maintenance.recovery.rebuild import rebuild
 from archiver.maintenance.retention import executor, signer
 from archiver.maintenance.snapshot import save_config
+from archiver.marks import changes
+from archiver.marks.changes import ChangeAction, ChangeRequest
 from archiver.retention import erasures, holds, policies, simulation
 from archiver.retention.delete import Deleted, delete_mailbox_mail, delete_message
 from archiver.retention.erasures import NewErasure
@@ -114,6 +117,17 @@ def delete_by_erasure(world: World) -> None:
         assert erasures.load(connection, "DSR").kept == {"on hold: Case Lamp": 1}
 
 
+def delete_by_selection(world: World) -> None:
+    user = replace(LOCAL_OPERATOR, user_id=uuid7())
+    with world.engine.begin() as connection:
+        statement = "INSERT INTO users (id, email, name, role) VALUES (:id, :id, 'x', 'administrator') ON CONFLICT DO NOTHING"
+        connection.execute(text(statement.replace(":id, :id", ":id, CAST(:id AS text)")), {"id": user.user_id})
+        change = changes.begin(connection, user, ChangeRequest(ChangeAction.DELETE, "tidy up"))
+        assert changes.choose(connection, change.id, EVERYTHING, [id_of(1)]) == 1
+    changes.delete_portion(world.engine, world.archive, user, change, EVERYTHING)
+    assert world.value("SELECT refused FROM mail_changes WHERE id = :id", id=change.id) == 1
+
+
 class NoIndex:
     """An index that contains nothing yet."""
 
@@ -122,13 +136,16 @@ class NoIndex:
 
 
 PATHS = [
-    delete_by_id, delete_by_mailbox, delete_by_policy, delete_by_erasure, delete_with_source, delete_by_statement,
-    delete_by_compaction,
+    delete_by_id, delete_by_selection, delete_by_mailbox, delete_by_policy, delete_by_erasure, delete_with_source,
+    delete_by_statement, delete_by_compaction,
 ]  # fmt: skip
 # What is a path: code that marks a copy as deleted, or removes a message. The last two carry out deletions of the packs again,
 # which were committed when nothing stood against them.
 MARKING = {"retention/delete.py", "retention/burial.py", "maintenance/recovery/rebuild.py"}
-CALLING = {"retention/delete.py", "retention/runs.py", "maintenance/erasure/eraser.py", "maintenance/erasure/register.py"}
+CALLING = {
+    "retention/delete.py", "retention/runs.py", "maintenance/erasure/eraser.py", "maintenance/erasure/register.py",
+    "marks/changes.py",
+}  # fmt: skip
 
 
 def test_the_table_of_paths_is_complete() -> None:
