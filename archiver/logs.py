@@ -9,7 +9,9 @@ from __future__ import annotations
 import logging
 import logging.handlers
 import sys
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,8 @@ import structlog
 
 _FILE_BYTES = 10 << 20
 _BACKUP_FILES = 5
+_NOT_COPIED = frozenset({"event", "level", "logger", "timestamp", "job", "job_id", "correlation_id", "exc_info", "exception"})
+_copied: ContextVar[Callable[[str], None] | None] = ContextVar("copied_lines", default=None)
 _SECRET_WORDS = ("password", "secret", "token", "credential", "master_key", "encryption_key", "authorization", "cookie")
 
 
@@ -27,6 +31,16 @@ def get_logger(name: str) -> Any:
 def log_context(**values: str) -> AbstractContextManager[None]:
     """Adds the values to every line that this thread logs within the block."""
     return structlog.contextvars.bound_contextvars(**values)
+
+
+@contextmanager
+def copy_lines(to: Callable[[str], None]) -> Iterator[None]:
+    """Every line that this thread logs within the block is also passed to `to`, as a short text."""
+    token = _copied.set(to)
+    try:
+        yield
+    finally:
+        _copied.reset(token)
 
 
 def log_problems_only() -> None:
@@ -95,6 +109,14 @@ def _hide_secrets(_: Any, __: str, event: Any) -> Any:
     return event
 
 
+def _copy(_: Any, __: str, event: Any) -> Any:
+    to = _copied.get()
+    if to is not None:
+        shown = [f"{name}={value}" for name, value in event.items() if name not in _NOT_COPIED]
+        to(" ".join([event.get("level", ""), str(event.get("event", "")), *shown]).strip())
+    return event
+
+
 _SHARED: list[Any] = [
     structlog.contextvars.merge_contextvars,
     structlog.stdlib.add_log_level,
@@ -102,5 +124,6 @@ _SHARED: list[Any] = [
     structlog.processors.TimeStamper(fmt="iso", utc=True),
     structlog.processors.StackInfoRenderer(),
     _hide_secrets,
+    _copy,
 ]
 """Applied to our own events and to those of libraries that log through `logging`."""

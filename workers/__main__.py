@@ -7,7 +7,9 @@ import asyncio
 import os
 import sys
 import threading
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from archiver.alerts.channels import configured_channels
 from archiver.config import Settings, load_settings
@@ -31,6 +33,7 @@ from archiver.queue.jobs import (
     ScheduleContinuousSync,
 )
 from archiver.secrets import credentials_keyring
+from archiver.sources import retries
 from archiver.store.archive import Archive
 from archiver.store.open import open_archive
 from archiver.supervisor.ready import notify_ready
@@ -118,12 +121,18 @@ def _run(settings: Settings, queue: QueueName, alive_file: Path | None) -> int:
         on_stop=lambda: _stop(work, end),
         pause_requested=pausing.requested,
         on_given_up=relay.job_failed,
+        on_retried=partial(_reopen, work, queue),
         background=relay.run if queue is QueueName.INGESTION else None,
         on_ready=notify_ready,
         alive_file=alive_file,
     )
     asyncio.run(_run_and_leave(worker, work, archive, pausing, end, counting, anchoring))
     return 1
+
+
+def _reopen(work: WorkerContext, queue: QueueName, job_id: str, name: str, data: Any) -> None:
+    with work.engine.begin() as connection:
+        retries.reopen(connection, queue, job_id, name, data)
 
 
 def _server_urls(settings: Settings) -> tuple[str, str]:

@@ -16,15 +16,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import redis
 from bullmq import Worker
 from bullmq.custom_errors import DelayedError, UnrecoverableError
 
 from archiver import tracing
 from archiver.db.counters import Counters
 from archiver.db.worker_reports import process_name
-from archiver.logs import get_logger, log_context
+from archiver.logs import copy_lines, get_logger, log_context
 from archiver.queue.connection import worker_client
+from archiver.queue.job_report import JobReport
 from archiver.queue.jobs import BadJob, JobEnvelope, Later, QueueName, UnknownJob
+from archiver.queue.queues import client_name, is_settled, remove_settled_mark
 from connectors.errors import first_line
 from workers.dead_locks import process_id, release_dead_locks
 
@@ -37,6 +40,7 @@ _MAX_STALLED = 3
 _SPARE_THREADS = 4
 _FORCED_STOP_SECONDS = 3.0
 _PULSE_SECONDS = 10.0
+_REPORT_SECONDS = 2.0
 _UNKNOWN_PAUSE_SECONDS = 15.0
 _UPGRADE_SECONDS = 3600.0
 """How long a rolling upgrade may take: afterwards, a job that no worker knows is a dead letter."""
@@ -72,6 +76,8 @@ class WorkerProcess:
     """Returns when the worker has to pause."""
     on_given_up: Callable[[], None] = lambda: None
     """Called when a job has failed permanently."""
+    on_retried: Callable[[str, str, Any], None] = lambda _, __, ___: None
+    """Called with its id, name and data before a job that was given up runs again, because a person retried it in the queue."""
     background: Callable[[], Coroutine[Any, Any, None]] | None = None
     """Runs in the same event loop, such as the outbox relay."""
     drain_seconds: float = 20.0
@@ -89,6 +95,7 @@ class WorkerProcess:
         threads = ThreadPoolExecutor(self.concurrency + _SPARE_THREADS, thread_name_prefix=self.queue)
         worker = Worker(self.queue, self._processor(threads), self._options(client))
         worker.id = process_id()  # the start of the token in the lock of each job
+        worker.clientName = client_name(self.queue, process_name())
         worker.on("error", lambda error, *_: log.error("worker_error", queue=self.queue, error=str(error)))
         worker.on("failed", self._failed)
         worker.on("stalled", lambda *_: self.counters.add("archiver_jobs_stalled", queue=self.queue))
@@ -155,36 +162,52 @@ class WorkerProcess:
 
     def _processor(self, threads: ThreadPoolExecutor) -> Callable[..., Any]:
         async def process(job: Any, token: str) -> Any:
-            started = time.monotonic()
+            started, report = time.monotonic(), JobReport()
+            report.line(f"begun by {process_name()}")
+            publishing = asyncio.create_task(_publish_often(job, report))
             try:
-                result = await self._run_through_outages(job, threads)
+                await self._note_retry(job, threads)
+                result = await self._run_through_outages(job, threads, report)
             except asyncio.CancelledError:  # would end the worker's own loop silently
                 raise RuntimeError(f"{job.name} was cancelled") from None
             except Later as pause:
                 self._count(job.name, "delayed", started)
+                await _end_report(job, report, publishing, f"goes on in {pause.after_seconds:.0f} s")
                 await _delay(job, token, pause.after_seconds)
                 raise DelayedError from None
-            except Exception:
+            except Exception as error:
                 self._count(job.name, "failed", started)
+                await _end_report(job, report, publishing, f"failed: {first_line(error)}")
                 raise
+            finally:
+                publishing.cancel()
             self._count(job.name, "done", started)
+            report.progress(100)
+            await _end_report(job, report, publishing, f"done after {time.monotonic() - started:.1f} s")
             return result
 
         return process
+
+    async def _note_retry(self, job: Any, threads: ThreadPoolExecutor) -> None:
+        """For a job that was given up and runs again: a person retried it in the queue."""
+        key = job.queue.backend.toKey(job.id)
+        if await is_settled(job.queue.client, key):
+            await asyncio.get_running_loop().run_in_executor(threads, self.on_retried, job.id, job.name, job.data)
+            await remove_settled_mark(job.queue.client, key)
 
     def _count(self, name: str, event: str, started: float) -> None:
         self.counters.add("archiver_jobs", job=name, event=event)
         self.counters.observe("archiver_job_seconds", time.monotonic() - started, job=name)
 
-    async def _run_through_outages(self, job: Any, threads: ThreadPoolExecutor) -> Any:
+    async def _run_through_outages(self, job: Any, threads: ThreadPoolExecutor, report: JobReport) -> Any:
         while True:
             try:
-                return await self._run_once(job, threads)
+                return await self._run_once(job, threads, report)
             except Lost as lost:
                 log.warning("job_waits", **_ids(job), error=str(lost))
                 await asyncio.get_running_loop().run_in_executor(threads, self.wait_until_back)
 
-    async def _run_once(self, job: Any, threads: ThreadPoolExecutor) -> Any:
+    async def _run_once(self, job: Any, threads: ThreadPoolExecutor, report: JobReport) -> Any:
         try:
             envelope = JobEnvelope.decode(job.name, job.data)
             processor = self.processors[job.name]
@@ -197,18 +220,23 @@ class WorkerProcess:
             # A job that this release does not understand will not become valid: no attempt is spent on it.
             raise UnrecoverableError(str(error)) from error
         seconds = type(envelope.job).timeout_seconds
-        work = asyncio.get_running_loop().run_in_executor(threads, self._call, processor, envelope)
+        work = asyncio.get_running_loop().run_in_executor(threads, self._call, processor, envelope, report)
         try:
             # A thread cannot be cancelled: without the shield, the future would be cancelled while the processor goes on.
             return await asyncio.wait_for(asyncio.shield(work), seconds)
         except TimeoutError:
             raise RuntimeError(f"{job.name} took longer than {seconds:.0f} s") from None
 
-    def _call(self, processor: Callable[[Any, Any, Any], Any], envelope: JobEnvelope) -> Any:
+    def _call(self, processor: Callable[[Any, Any, Any], Any], envelope: JobEnvelope, report: JobReport) -> Any:
         """Every line that the job logs names it and what it belongs to."""
         name, ids = type(envelope.job).name, {"job_id": envelope.id, "correlation_id": envelope.correlation_id}
         try:
-            with log_context(job=name, **ids), tracing.span(name, envelope.trace, queue=self.queue, **ids):
+            with (
+                log_context(job=name, **ids),
+                copy_lines(report.line),
+                report.collect(),
+                tracing.span(name, envelope.trace, queue=self.queue, **ids),
+            ):
                 return processor(envelope.job, self.work, envelope)
         except Exception as error:
             if self.is_outage(error):
@@ -228,6 +256,24 @@ class WorkerProcess:
         await asyncio.wait({work}, timeout=_FORCED_STOP_SECONDS)
         log.info("worker_stopped", queue=self.queue)
         return bool(done)
+
+
+async def _publish_often(job: Any, report: JobReport) -> None:
+    while True:
+        await asyncio.sleep(_REPORT_SECONDS)
+        await _publish(job, report)
+
+
+async def _end_report(job: Any, report: JobReport, publishing: asyncio.Task[None], text: str) -> None:
+    publishing.cancel()
+    report.line(text)
+    await _publish(job, report)
+
+
+async def _publish(job: Any, report: JobReport) -> None:
+    """A report that can't be written is lost: it is for people, and no job fails for it."""
+    with contextlib.suppress(redis.RedisError, OSError):
+        await report.publish(job.queue.client, job.queue.backend.toKey(job.id))
 
 
 async def _delay(job: Any, token: str, seconds: float) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import secrets
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from bullmq import Job as BullJob
 from bullmq import Queue
 
 from archiver.config import interval_seconds
@@ -17,6 +19,10 @@ from archiver.queue.connection import request_client
 from archiver.queue.jobs import Job, JobEnvelope, Ping, QueueName, options
 
 _MARK = "archiver:mark"
+_SETTLED = "archiver-settled"
+"""In the hash of a failed job that Postgres knows of. It stays in Redis for people to see, until its time is over."""
+_SETTLE = "if redis.call('EXISTS', KEYS[1]) == 1 then return redis.call('HSET', KEYS[1], ARGV[1], '1') end return 0"
+_IDS_AT_ONCE = 1_000
 _ALIVE = ("waiting", "prioritized", "delayed", "active")
 
 
@@ -75,9 +81,22 @@ class JobQueues:
             await self._queues[queue].remove(job_id)
 
     async def failed(self, queue: QueueName, limit: int = 100, after: int = 0) -> list[FailedJob]:
-        """The jobs that BullMQ gave up, without the first `after` ones."""
-        jobs = await self._queues[queue].getFailed(after, after + limit - 1)
+        """The jobs that BullMQ gave up and that are not settled yet, without the first `after` ones."""
+        bull, found = self._queues[queue], list[str]()
+        ids = [str(one) for one in await self._client.zrange(bull.toKey("failed"), 0, -1)]
+        for start in range(0, len(ids), _IDS_AT_ONCE):
+            some = ids[start : start + _IDS_AT_ONCE]
+            async with self._client.pipeline(transaction=False) as pipe:
+                for job_id in some:
+                    pipe.hexists(bull.toKey(job_id), _SETTLED)
+                found += [job_id for job_id, is_settled in zip(some, await pipe.execute(), strict=True) if not is_settled]
+        jobs = [await BullJob.fromId(bull, job_id) for job_id in found[after : after + limit]]
         return [FailedJob(queue, job.id, job.name, job.data, job.failedReason or "", job.attemptsMade) for job in jobs if job]
+
+    async def mark_settled(self, queue: QueueName, job_ids: Iterable[str]) -> None:
+        """They stay in Redis as failed, so that tools for BullMQ show them and can retry them."""
+        for job_id in job_ids:
+            await self._client.eval(_SETTLE, 1, self._queues[queue].toKey(job_id), _SETTLED)
 
     async def was_flushed(self) -> bool:
         """True once each time that Redis comes up empty, because it was flushed or replaced."""
@@ -85,12 +104,13 @@ class JobQueues:
 
     async def workers(self, queue: QueueName) -> int:
         """The number of connected worker processes."""
-        return max(1, int(await self._queues[queue].get_workers_count()) // 2)
+        return max(1, len(await self.listening(queue)))
 
     async def listening(self, queue: QueueName) -> list[str]:
         """The names of connected worker processes; each has several connections."""
-        names = {str(client["rawname"]) for client in await self._queues[queue].get_workers()}
-        return sorted(name.partition(":w:")[2] for name in names)
+        prefix = client_name(queue, "")
+        names = {str(client.get("name", "")) for client in await self._client.client_list()}
+        return sorted({name.removeprefix(prefix) for name in names if name.startswith(prefix)})
 
     async def pause(self, queue: QueueName) -> None:
         """Running jobs finish; new ones can still be added."""
@@ -114,6 +134,20 @@ class JobQueues:
             return
         template = options(type(job), None)  # BullMQ trims the finished jobs of the whole queue by what this one says
         await bull.upsertJobScheduler(job.name, wanted, job.name, JobEnvelope.of(job, job.name).encode(), template)
+
+
+def client_name(queue: QueueName, worker: str) -> str:
+    """The name of a worker's connections, as BullMQ for Node looks for it. (That for Python does not encode the queue.)"""
+    return f"bull:{base64.b64encode(queue.encode()).decode()}:w:{worker}"
+
+
+async def is_settled(client: Any, key: str) -> bool:
+    """Whether a job that runs now was given up before. `key`: of the job."""
+    return bool(await client.hexists(key, _SETTLED))
+
+
+async def remove_settled_mark(client: Any, key: str) -> None:
+    await client.hdel(key, _SETTLED)
 
 
 async def ping(url: str, queue: QueueName, timeout_seconds: float = 5.0) -> float:

@@ -84,3 +84,20 @@ def _retry_job(connection: Connection, letter: DueJob) -> bool:
     job_id = outbox.announce(connection, envelope.job, source_id=letter.source_id)
     run(connection, _ANNOUNCED, id=letter.id, job_id=str(job_id), mark=_MARK)
     return True
+
+
+_REOPEN = (
+    "DELETE FROM dead_letters WHERE kind = 'job' AND queue = :queue AND job_id = :id RETURNING id, job, payload, source_id"
+)
+
+
+def reopen(connection: Connection, queue: str, job_id: str, name: str, data: Any) -> None:
+    """A job that was given up runs again, because a person retried it in the queue: its dead letter goes, and it has an outbox
+    row again, without which it would do nothing. If it fails once more, both are settled as before."""
+    found = query(connection, _REOPEN, DueJob, queue=queue, id=job_id)
+    try:
+        row_id, job = UUID(job_id), JobEnvelope.decode(name, data).job
+    except (ValueError, BadJob):
+        return  # a job of a schedule, which needs no row; or one that can't run
+    if found:
+        outbox.announce(connection, job, source_id=found[0].source_id, row_id=row_id)

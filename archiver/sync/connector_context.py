@@ -11,6 +11,7 @@ from uuid import UUID
 
 from archiver.logs import get_logger
 from archiver.outlook import reader
+from archiver.queue.job_report import report_progress
 from connectors.base import Quota
 from connectors.errors import Throttled, Unavailable
 from connectors.outlook import OutlookFile
@@ -37,6 +38,8 @@ class ConnectorContext:
         self._save_credentials = save_credentials
         self._deadline = time.monotonic() + resources.settings.slice_seconds
         self._on_progress = on_progress
+        self._seen = 0
+        self._total: int | None = None
         self._quotas = tuple(quotas)
         self.last_progress = time.monotonic()
         self.left_out: Counter[str] = Counter()
@@ -83,4 +86,6 @@ class ConnectorContext:
 
     def progress(self, seen: int = 0, total: int | None = None) -> None:
         self.last_progress = time.monotonic()
+        self._seen, self._total = self._seen + seen, self._total if total is None else total
+        report_progress(self._seen, self._total)
         self._on_progress(total)

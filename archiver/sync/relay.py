@@ -250,12 +250,13 @@ class Relay:
             await queues.ensure_schedule(queue, job, schedule)
 
     async def _settle_failed(self, queues: JobQueues) -> None:
-        """Jobs that BullMQ gave up are settled in Postgres, then removed from Redis. A job that can't be settled stays."""
+        """Jobs that BullMQ gave up are settled in Postgres, and marked in Redis, where they stay for people to see. A job that
+        can't be settled is tried again."""
         for queue in QueueName:
             stuck = 0
             while found := await queues.failed(queue, after=stuck):
                 settled = [failed.id for failed in found if await asyncio.to_thread(self._settle, failed)]
-                await queues.forget(queue, settled)
+                await queues.mark_settled(queue, settled)
                 stuck += len(found) - len(settled)
 
     def _settle(self, failed: FailedJob) -> bool:

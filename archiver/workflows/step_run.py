@@ -13,6 +13,7 @@ from sqlalchemy import Connection, Engine
 
 from archiver.config import Settings
 from archiver.errors import ArchiverError
+from archiver.queue.job_report import report_progress
 from archiver.secrets import Keyring
 from archiver.store.archive import Archive
 from archiver.workflows import statements as sql
@@ -115,6 +116,7 @@ class StepRun:
         if now - self._reported_at < _REPORT_SECONDS:
             return
         self._reported_at = now
+        report_progress(done, total)
         self.check_time(now)
         with self.resources.engine.begin() as connection:
             state = sql.report(connection, self.claim, done, total)

@@ -26,7 +26,14 @@ from workers.__main__ import parser as worker_parser
 ROOT = Path(__file__).parents[2]
 OURS = {"web", "ingestion-worker", "indexing-worker", "journal", "migrate", "cli"}
 SERVERS = {"postgres", "valkey", "meilisearch"}
-OPTIONAL = {"caddy": "tls", "prometheus": "monitoring", "grafana": "monitoring", "cli": "cli", "journal": "journal"}
+OPTIONAL = {
+    "caddy": "tls",
+    "prometheus": "monitoring",
+    "grafana": "monitoring",
+    "cli": "cli",
+    "journal": "journal",
+    "bull-board": "queues",
+}
 """Services that only their profile starts."""
 PASSED_ON = {"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"}
 """For the libraries, which read them by themselves."""
@@ -63,7 +70,7 @@ SCHEMA: dict[str, Any] = {
                     "read_only": {"const": True},
                     "tmpfs": {"type": "array", "items": {"type": "string", "pattern": "^/"}},
                     "logging": {"const": {"driver": "json-file", "options": {"max-size": "10m", "max-file": "5"}}},
-                    "profiles": {"type": "array", "items": {"enum": ["tls", "monitoring", "cli", "journal"]}},
+                    "profiles": {"type": "array", "items": {"enum": ["tls", "monitoring", "cli", "journal", "queues"]}},
                     "entrypoint": {"type": "array", "items": {"type": "string"}, "minItems": 1},
                     "command": {"type": "array", "items": {"type": "string"}, "minItems": 1},
                     "environment": {"type": "object", "additionalProperties": {"type": "string"}},
@@ -175,7 +182,9 @@ def test_what_reads_foreign_mail_reaches_the_servers_and_nothing_else(compose: d
     assert compose["networks"] == {"servers": {"internal": True}, "outside": {}}
     for name, service in compose["services"].items():
         assert ("servers" in service["networks"]) == (name != "caddy")
-        assert ("outside" in service["networks"]) == (name in {"web", "ingestion-worker", "journal", "cli", "caddy", "grafana"})
+        assert ("outside" in service["networks"]) == (
+            name in {"web", "ingestion-worker", "journal", "cli", "caddy", "grafana", "bull-board"}
+        )
         assert service.get("cap_add") is None or name not in OURS
 
 
