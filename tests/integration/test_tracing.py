@@ -16,6 +16,7 @@ from sqlalchemy import Engine, text
 
 from archiver import tracing
 from archiver.logs import get_logger, set_up_logs
+from archiver.queue.job_report import JobReport
 from archiver.queue.jobs import JobEnvelope, Ping, QueueName, ReindexJob
 from archiver.sync import outbox
 from archiver.sync.relay import Relay, _envelope
@@ -50,7 +51,7 @@ def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Collector]]:
 
 def run(envelope: JobEnvelope, process: Any) -> None:
     worker = WorkerProcess(QueueName.INDEXING, "redis://unused", 1, {})
-    worker._call(process, envelope)
+    worker._call(process, envelope, JobReport())
 
 
 def test_the_trace_goes_on_through_the_outbox(engine: Engine, collector: type[Collector]) -> None:
