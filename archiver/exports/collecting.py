@@ -22,6 +22,7 @@ from archiver.exports.package_files import PackageFolder, whole_file
 from archiver.exports.selection import ExportInput, Selection
 from archiver.exports.statements import FrozenMessage
 from archiver.logs import get_logger
+from archiver.retention.expiry import find_expiring
 from archiver.search.service import NotSearchable, open_search
 from archiver.store.archive import Archive
 from archiver.store.capacity import disk_check, explain_full_disk
@@ -125,7 +126,7 @@ def _freeze_selection(run: StepRun, given: ExportInput, scope: MailScope) -> Non
 def selected_ids(run: StepRun, selection: Selection, scope: MailScope) -> Iterator[list[UUID]]:
     """The results of a query, or the chosen messages, in batches."""
     if selection.query is not None:
-        search = open_search(run.resources.settings, run.resources.engine)
+        search = open_search(run.resources.settings, run.resources.engine, find_expiring)
         ids = search.message_ids(selection.query, scope, zone=ZoneInfo(selection.zone))
     else:
         ids = iter(selection.message_ids)

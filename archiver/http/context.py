@@ -21,6 +21,7 @@ from archiver.queue.connection import sync_client
 from archiver.reading.content import Opener
 from archiver.reading.previews import Drawings
 from archiver.reading.remote_images import RemoteImages
+from archiver.retention.expiry import find_expiring
 from archiver.search.service import MailSearch, open_search
 from archiver.secrets import Keyring, credentials_keyring
 from archiver.sources.backpressure import Backpressure
@@ -66,7 +67,7 @@ class ApiContext:
 
     @cached_property
     def search(self) -> MailSearch:
-        return open_search(self.settings, self.engine)
+        return open_search(self.settings, self.engine, find_expiring)
 
     @cached_property
     def backpressure(self) -> Backpressure:

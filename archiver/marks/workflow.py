@@ -17,6 +17,7 @@ from archiver.exports.selection import Selection
 from archiver.maintenance.snapshot import save_config
 from archiver.marks import changes
 from archiver.marks.changes import RIGHTS, ChangeAction, ChangeRequest, MailChange
+from archiver.retention.expiry import find_expiring
 from archiver.search.service import open_search
 from archiver.workflows import service as workflows
 from archiver.workflows.definition import Nothing, Step, Workflow
@@ -47,7 +48,7 @@ def choose_messages(run: StepRun) -> ChosenMessages:
         with engine.begin() as connection:
             changes.choose(connection, change.id, scope, selection.message_ids)
     else:
-        search = open_search(run.resources.settings, engine)
+        search = open_search(run.resources.settings, engine, find_expiring)
         ids = search.message_ids(selection.query or "", scope, zone=ZoneInfo(selection.zone))
         taken = 0
         while batch := list(islice(ids, changes.PORTION)):

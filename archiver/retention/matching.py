@@ -13,7 +13,7 @@ from archiver.retention.predicate import ROLES
 from archiver.search.document import PEOPLE, TEXTS
 from archiver.search.names import DatabaseNames
 from archiver.search.query.compiler import file_type
-from archiver.search.query.syntax import And, Held, In, Leaf, Node, NotQuery, Or, Size, Text, Time, Value
+from archiver.search.query.syntax import And, Expiry, Held, In, Leaf, Node, NotQuery, Or, Size, Text, Time, Value
 from archiver.search.tokens import token
 from archiver.search.words import words
 
@@ -60,6 +60,8 @@ class DocumentMatcher:
                 return _has_person(document, operator, value) if operator in ROLES else _has_words(document, operator, value)
             case Held():
                 return self._held(leaf, document, mailbox_id)
+            case Expiry():
+                raise AssertionError("refused when the query was parsed")
 
     def _held(self, leaf: Held, document: Document, mailbox_id: UUID) -> bool:
         if leaf.operator == "mailbox":

@@ -15,7 +15,7 @@ from datetime import datetime, tzinfo
 from archiver.search.names import DatabaseNames, like_pattern
 from archiver.search.query.errors import QueryError
 from archiver.search.query.parser import parse
-from archiver.search.query.syntax import And, Held, In, Leaf, Node, NotQuery, Or, Size, Text, Time, Value
+from archiver.search.query.syntax import And, Expiry, Held, In, Leaf, Node, NotQuery, Or, Size, Text, Time, Value
 from archiver.search.tokens import token
 
 TRUE, FALSE = "true", "false"
@@ -70,8 +70,9 @@ class MailQuery:
             if isinstance(leaf, Held) and leaf.operator in ("tag", "note"):
                 reason = f"{leaf.operator}: can't be used here, because people add and remove tags and notes at any time"
                 raise QueryError(reason, text, leaf.place.start, leaf.place.end)
-            if isinstance(leaf, Held) and leaf.operator in ("hold", "expires"):
-                reason = f"{leaf.operator}: can't be used here, because it depends on policies and holds themselves"
+            if isinstance(leaf, Expiry) or (isinstance(leaf, Held) and leaf.operator == "hold"):
+                operator = "expires" if isinstance(leaf, Expiry) else leaf.operator
+                reason = f"{operator}: can't be used here, because it depends on policies and holds themselves"
                 raise QueryError(reason, text, leaf.place.start, leaf.place.end)
         return cls(text, tree, now, zone)
 
@@ -131,6 +132,8 @@ class PredicateCompiler:
                 return self._person(operator, value) if operator in ROLES else self._words(operator)
             case Held():
                 return self._held(leaf)
+            case Expiry():
+                raise AssertionError("refused when the query was parsed")
 
     def _time(self, since: datetime | None, until: datetime | None) -> Bounds:
         bounds = [f"m.sort_at >= {self._add(since)}"] if since else []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
@@ -14,6 +14,7 @@ from archiver.access.scope import MailScope
 from archiver.db.sql import query
 from archiver.search import conversations
 from archiver.search.query.compiler import HoldScope
+from archiver.search.query.errors import QueryError
 from archiver.search.query.parser import parse
 
 # Skips from one folder to the next in the index: mail has far fewer folders than copies. {boxes} selects the mailboxes (b).
@@ -89,11 +90,17 @@ _NOTED = """
     AND (:words = '*' OR to_tsvector('simple', n.text) @@ plainto_tsquery('simple', :words)) LIMIT :limit"""
 
 
+FindExpiring = Callable[[Engine, datetime, datetime, frozenset[UUID] | None, int], Sequence[UUID]]
+"""The messages that expire in a time, in these mailboxes, up to a limit."""
+
+
 class DatabaseNames:
     """Looks up names lazily, only when a query contains them."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, expiring: FindExpiring | None = None) -> None:
+        """`expiring`: asks the retention policies, which are not known here."""
         self._engine = engine
+        self._expiring = expiring
 
     def addresses(self, pattern: str, mailboxes: frozenset[UUID] | None, limit: int) -> Sequence[str]:
         return self._column(_ADDRESSES, pattern=like_pattern(pattern), mailboxes=_array(mailboxes), limit=limit)
@@ -140,6 +147,11 @@ class DatabaseNames:
     def noted(self, text: str, reader: UUID | None, limit: int) -> Sequence[UUID]:
         with self._engine.connect() as connection:
             return query(connection, _NOTED, UUID, words=text, reader=reader, limit=limit)
+
+    def expiring(self, since: datetime, until: datetime, mailboxes: frozenset[UUID] | None, limit: int) -> Sequence[UUID]:
+        if self._expiring is None:
+            raise QueryError("expires: can't be used here")
+        return self._expiring(self._engine, since, until, mailboxes, limit)
 
     def conversation(self, message: UUID, mailboxes: frozenset[UUID]) -> tuple[UUID | None, Sequence[UUID] | None]:
         with self._engine.connect() as connection:

@@ -24,7 +24,7 @@ from archiver.search import conversations
 from archiver.search.client import make_client
 from archiver.search.conversations import ConversationSummary
 from archiver.search.facets import FACETS, SHOWN, Facets, FacetValue
-from archiver.search.names import DatabaseNames
+from archiver.search.names import DatabaseNames, FindExpiring
 from archiver.search.query.compiler import Search, compile_query
 from archiver.search.query.parser import parse
 from archiver.search.query.syntax import has_bare_words
@@ -153,10 +153,10 @@ class Results:
 class MailSearch:
     """One per process; thread-safe."""
 
-    def __init__(self, engine: Engine, searcher: IndexSearcher) -> None:
+    def __init__(self, engine: Engine, searcher: IndexSearcher, expiring: FindExpiring | None = None) -> None:
         self._engine = engine
         self._searcher = searcher
-        self._names = DatabaseNames(engine)
+        self._names = DatabaseNames(engine, expiring)
         self._not_searchable: Remembered[NotSearchable] = Remembered(_REMEMBERED_SECONDS)
         self._addresses_known: dict[UUID, str] = {}
 
@@ -358,8 +358,8 @@ class MailSearch:
         return {one: known[one] for one in ids if one in known}
 
 
-def open_search(settings: Settings, engine: Engine) -> MailSearch:
-    return MailSearch(engine, IndexSearcher(lambda: make_client(settings)))
+def open_search(settings: Settings, engine: Engine, expiring: FindExpiring | None = None) -> MailSearch:
+    return MailSearch(engine, IndexSearcher(lambda: make_client(settings)), expiring)
 
 
 def _hit(row: HitRow, snippet: Snippet, thread_id: UUID | None) -> MessageHit:

@@ -96,11 +96,12 @@ def _selection(at: OpenArchive, request: ExportRequest) -> Selection:
     """A query that can't be answered is refused now."""
     from archiver.exports.selection import Selection
     from archiver.reading.lookup import find_mailbox
+    from archiver.retention.expiry import find_expiring
     from archiver.search.service import open_search
 
     zone = local_zone()
     if request.query is not None:
-        open_search(at.settings, at.engine).message_ids(request.query, zone=zone)
+        open_search(at.settings, at.engine, find_expiring).message_ids(request.query, zone=zone)
         return Selection(request.query, zone=getattr(zone, "key", "UTC"))
     if request.mailbox is not None:
         return Selection(mailbox_id=find_mailbox(at.engine, request.mailbox), folder=request.folder)

@@ -122,6 +122,7 @@ def delete(
     """
     from archiver.reading.lookup import find_mailbox
     from archiver.retention.delete import Deleted, delete_mailbox_mail
+    from archiver.retention.expiry import find_expiring
     from archiver.search.service import open_search
 
     if bool(what and what.strip()) == (mailbox is not None):
@@ -129,7 +130,7 @@ def delete(
     with archive_for("delete") as at:
         ids = []
         if what is not None:
-            ids = _as_id(what) or list(open_search(at.settings, at.engine).message_ids(what, zone=local_zone()))
+            ids = _as_id(what) or list(open_search(at.settings, at.engine, find_expiring).message_ids(what, zone=local_zone()))
         if not yes:
             count = quantity(len(ids), "message") if mailbox is None else f"all mail of {mailbox}"
             typer.confirm(f"Permanently delete {count}?", abort=True, err=True)

@@ -17,7 +17,9 @@ from archiver.search.local_request import LocalSearchRequest, ask
 from archiver.supervisor.folder import DataFolder
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import tzinfo
+    from uuid import UUID
 
 _MARK = "bold yellow"
 _STATES = {
@@ -54,6 +56,12 @@ def search(
         _print(answer, page, limit, chosen)
 
 
+def _find_expiring(*asked: Any) -> Sequence[UUID]:
+    from archiver.retention.expiry import find_expiring  # takes long to load, and few searches need it
+
+    return find_expiring(*asked)
+
+
 def _ask_the_web_process(request: LocalSearchRequest) -> dict[str, Any] | None:
     """Loading what a search needs takes longer than the search, and the web process of a running stack has it loaded."""
     settings = load_settings()
@@ -74,7 +82,7 @@ def _search_here(request: LocalSearchRequest, zone: tzinfo) -> dict[str, Any]:
         engine = make_engine(settings.database_url.get_secret_value(), "search")
         try:
             schema.check(engine)
-            results = open_search(settings, engine).search_as(
+            results = open_search(settings, engine, _find_expiring).search_as(
                 LOCAL_OPERATOR,
                 request.query,
                 sort=request.sort,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import islice
 from typing import Final, Protocol
 from uuid import UUID
@@ -18,7 +19,7 @@ from archiver.search.document import PEOPLE
 from archiver.search.query import expression as boolean
 from archiver.search.query.errors import QueryError
 from archiver.search.query.expression import FALSE, Expression, Filter, QueryPart, Term, all_of, no, some_of
-from archiver.search.query.syntax import And, Held, In, Leaf, Node, NotQuery, Or, QuerySpan, Size, Text, Time, Value
+from archiver.search.query.syntax import And, Expiry, Held, In, Leaf, Node, NotQuery, Or, QuerySpan, Size, Text, Time, Value
 from archiver.search.tokens import copy_token, token
 from archiver.search.words import WORD, words
 
@@ -60,6 +61,7 @@ class Names(Protocol):
     def holds(self, name: str) -> Sequence[HoldScope]: ...
     def tagged(self, pattern: str, reader: UUID | None, limit: int) -> Sequence[UUID]: ...
     def noted(self, text: str, reader: UUID | None, limit: int) -> Sequence[UUID]: ...
+    def expiring(self, since: datetime, until: datetime, mailboxes: frozenset[UUID] | None, limit: int) -> Sequence[UUID]: ...
     def conversation(self, message: UUID, mailboxes: frozenset[UUID]) -> tuple[UUID | None, Sequence[UUID] | None]:
         """The conversation of a message as these mailboxes show it: a whole thread, or these messages."""
 
@@ -166,8 +168,16 @@ class _Compiler:
                 return _value(operator, value)
             case In(operator, value, place):
                 return self._field(leaf, place) if operator in _FIELDS else self._person(operator, value, place, visible)
+            case Expiry():
+                return self._expiry(leaf, visible)
             case Held():
                 return self._held(leaf, visible)
+
+    def _expiry(self, leaf: Expiry, visible: frozenset[UUID] | None) -> Expression:
+        found = self._names.expiring(leaf.since, leaf.until, visible, MAX_VALUES + 1)
+        if len(found) > MAX_VALUES:
+            raise self._error(f"more than {MAX_VALUES:,} messages expire in this time: ask for a shorter one", leaf.place)
+        return _among("id", map(str, found))
 
     def _thread(self, message: UUID, scope: frozenset[UUID]) -> Expression:
         """This reader knows a thread by one of its messages: the id in the index depends on messages they may not see."""

@@ -15,7 +15,21 @@ from difflib import get_close_matches
 
 from archiver.search.query import values
 from archiver.search.query.errors import QueryError
-from archiver.search.query.syntax import EVERYTHING, And, Held, In, Node, NotQuery, Or, QuerySpan, Size, Text, Time, Value
+from archiver.search.query.syntax import (
+    EVERYTHING,
+    And,
+    Expiry,
+    Held,
+    In,
+    Node,
+    NotQuery,
+    Or,
+    QuerySpan,
+    Size,
+    Text,
+    Time,
+    Value,
+)
 from archiver.search.words import words
 
 MAX_CHARS = 4_000
@@ -24,7 +38,7 @@ MAX_DEPTH = 20
 _IN = ("from", "to", "cc", "bcc", "participant", "subject", "filename")
 _VALUE = ("has", "type", "list", "message-id", "sha256", "thread", "retention")
 _HELD = ("in", "label", "mailbox", "source", "hold", "tag", "note")
-_TIME = ("before", "after", "on", "older_than", "newer_than")
+_TIME = ("before", "after", "on", "older_than", "newer_than", "expires")
 _SIZE = ("larger", "smaller")
 OPERATORS = (*_IN, *_VALUE, *_HELD, *_TIME, *_SIZE)
 _ALIASES = {
@@ -187,6 +201,8 @@ class _Parser:
             return Held(name, text, place)
         if name in _SIZE:
             return Size(name == "larger", values.size(text), place)
+        if name == "expires":
+            return Expiry(*values.coming(text, self._now, self._zone), place)
         if name in ("older_than", "newer_than"):
             moment = values.ago(text, self._now, self._zone)
             return Time(None, moment, place) if name == "older_than" else Time(moment, None, place)

@@ -70,6 +70,15 @@ class Time:
 
 
 @dataclass(frozen=True, slots=True)
+class Expiry:
+    """`expires:`: a policy deletes it from a moment in this time on."""
+
+    since: datetime
+    until: datetime
+    place: QuerySpan = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
 class NotQuery:
     """Everything that the inner query does not match."""
 
@@ -90,7 +99,7 @@ class Or:
     parts: tuple[Node, ...]
 
 
-Leaf = Text | In | Value | Held | Size | Time
+Leaf = Text | In | Value | Held | Size | Time | Expiry
 Node = Leaf | NotQuery | And | Or
 EVERYTHING = And(())
 

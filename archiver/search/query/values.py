@@ -60,6 +60,19 @@ def ago(text: str, now: datetime, zone: tzinfo) -> datetime:
         raise BadValue(f"{text} is too long ago") from None
 
 
+def coming(text: str, now: datetime, zone: tzinfo) -> tuple[datetime, datetime]:
+    """A year, month or day; or a time span, from now on."""
+    match = _SPAN.fullmatch(text)
+    if match is None:
+        return period(text, now, zone)
+    count, unit = int(match[1]), match[2].lower()
+    days = count * {"h": 1 / 24, "d": 1, "w": 7, "m": 30.4375, "y": 365.25}[unit]
+    try:
+        return now, now + timedelta(days=days)
+    except OverflowError:
+        raise BadValue(f"{text} is too far in the future") from None
+
+
 def size(text: str) -> int:
     match = _SIZE.fullmatch(text)
     if match is None:

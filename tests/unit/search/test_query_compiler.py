@@ -47,6 +47,9 @@ class KnownNames:
 
     labels = folders
 
+    def expiring(self, since: datetime, until: datetime, mailboxes: frozenset[UUID] | None, limit: int) -> Sequence[UUID]:
+        return ()
+
     def conversation(self, message: UUID, mailboxes: frozenset[UUID]) -> tuple[UUID | None, Sequence[UUID] | None]:
         return None, None
 
