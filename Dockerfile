@@ -17,7 +17,9 @@ RUN /opt/archiver/bin/pip install --no-cache-dir --disable-pip-version-check --n
 FROM ${PYTHON_IMAGE}
 # For OCR: English, and what finds the way a page is turned. More languages: --build-arg OCR_PACKAGES="tesseract-ocr tesseract-ocr-deu".
 ARG OCR_PACKAGES="tesseract-ocr"
-RUN apt-get update && apt-get install --yes --no-install-recommends ${OCR_PACKAGES} && rm -rf /var/lib/apt/lists/*
+# For exports as PDF: letters of most scripts, and of Chinese, Japanese and Korean.
+ARG FONT_PACKAGES="fonts-dejavu-core fonts-droid-fallback"
+RUN apt-get update && apt-get install --yes --no-install-recommends ${OCR_PACKAGES} ${FONT_PACKAGES} && rm -rf /var/lib/apt/lists/*
 RUN groupadd --system --gid 10001 archiver \
     && useradd --system --uid 10001 --gid archiver --home-dir /data --shell /usr/sbin/nologin archiver \
     && install -d -o archiver -g archiver -m 0700 /data

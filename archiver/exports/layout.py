@@ -6,7 +6,7 @@ import re
 from datetime import UTC, datetime
 from typing import Any
 
-from archiver.exports.selection import FLAT
+from archiver.exports.selection import FLAT, PDF
 from connectors import exported
 
 MBOX_FILE = "mail.mbox"
@@ -40,7 +40,7 @@ def file_name(entry: dict[str, Any], kind: str, layout: str) -> str:
         name = f"cur/{exported.maildir_name(entry['id'], at, flags)}"
         return name if layout == FLAT else f"{folder_path(entry)}/{name}"
     place = folder_path(entry) if layout == "folders" else f"{at:%Y/%m}"
-    return f"{place}/{exported.eml_name(entry['id'])}"
+    return f"{place}/{entry['id']}.pdf" if kind == PDF else f"{place}/{exported.eml_name(entry['id'])}"
 
 
 def maildir_flags(flags: list[str]) -> str:

@@ -41,6 +41,12 @@ class PackageFolder:
     def details(self, part: int) -> Path:
         return self.parts / f"{part:06}.jsonl"
 
+    def pdfs(self, part: int) -> Path:
+        return self.parts / f"{part:06}.pdfs"
+
+    def pdf_details(self, part: int) -> Path:
+        return self.parts / f"{part:06}.pdfs.jsonl"
+
     @property
     def manifest(self) -> Path:
         return self.parts / MANIFEST

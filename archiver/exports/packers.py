@@ -12,7 +12,7 @@ from tempfile import SpooledTemporaryFile
 from typing import IO, Any, Protocol
 
 from archiver.exports.layout import CSV_FILE, file_name, numbered_name
-from archiver.exports.selection import PackageOptions
+from archiver.exports.selection import PDF, PackageOptions
 from archiver.exports.volume import FIRST_IN_ZIP, LAST_IN_ZIP, Entry, Volume
 from connectors import mboxrd
 
@@ -147,11 +147,32 @@ class CsvPacker:
             self._file.close()
 
 
+@dataclass(slots=True)
+class PdfPacker:
+    """A PDF for each message. The manifest describes the message, and the file for itself."""
+
+    out: Volume
+    options: PackageOptions
+
+    def add(self, entry: Entry, message: IO[bytes]) -> None:
+        name, size = file_name(entry, PDF, self.options.layout), entry["pdf_bytes"]
+        about = {key: value for key, value in entry.items() if key != "pdf_bytes"}
+        self.out.note({"kind": "listed", "shown_in": name, **about})
+        self.out.note_file(name, size, self.out.add(name, size, datetime.fromisoformat(entry["date"]), message))
+
+    def finish(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
 PACKERS: dict[str, Callable[[Volume, PackageOptions], MessagePacker]] = {
     "eml": EmlPacker,
     "maildir": MaildirPacker,
     "mbox": MboxPacker,
     "csv": CsvPacker,
+    PDF: PdfPacker,
 }
 
 

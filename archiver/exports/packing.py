@@ -26,13 +26,24 @@ class Collected:
     files: PackageFolder
     part_messages: int
     parts: int
+    is_pdf: bool = False
+    """The PDF files that were made of them, instead of the messages."""
+
+    @property
+    def size_name(self) -> str:
+        return "pdf_bytes" if self.is_pdf else "bytes"
 
     def sizes(self) -> Iterator[int]:
         """Of all messages, in order; of one that could not be read, 0."""
         for part in range(self.parts):
-            with self.files.details(part).open("rb") as details:
+            with self._paths(part)[1].open("rb") as details:
                 for line in details:
-                    yield orjson.loads(line).get("bytes", 0)
+                    yield orjson.loads(line).get(self.size_name, 0)
+
+    def _paths(self, part: int) -> tuple[Path, Path]:
+        if self.is_pdf:
+            return self.files.pdfs(part), self.files.pdf_details(part)
+        return self.files.mail(part), self.files.details(part)
 
     def messages(self, numbers: range) -> Iterator[tuple[Entry, IO[bytes]]]:
         if not numbers:
@@ -44,12 +55,13 @@ class Collected:
                     yield found
 
     def _part(self, part: int) -> Iterator[tuple[Entry, IO[bytes]]]:
-        with self.files.mail(part).open("rb") as mail, self.files.details(part).open("rb") as details:
+        content, about = self._paths(part)
+        with content.open("rb") as mail, about.open("rb") as details:
             start = 0
             for line in details:
                 entry: Entry = orjson.loads(line)
                 mail.seek(start)
-                size = entry.get("bytes", 0)
+                size = entry.get(self.size_name, 0)
                 window: Any = _Window(mail, size)
                 yield entry, window
                 start += size
@@ -92,7 +104,7 @@ def pack_volume(
                 if "error" in entry:
                     out.note({"kind": "missing", **entry})
                     continue
-                spend(entry["bytes"])
+                spend(entry[collected.size_name])
                 packer.add(entry, message)
             packer.finish()
 

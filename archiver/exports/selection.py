@@ -9,7 +9,8 @@ from uuid import UUID
 from archiver.errors import UsageError
 from archiver.exports.package_files import PackageFolder
 
-FORMATS = ("eml", "mbox", "maildir", "csv")
+PDF = "pdf"
+FORMATS = ("eml", "mbox", "maildir", "csv", PDF)
 LAYOUTS = ("folders", "dates")
 FLAT = "flat"
 """The layout of a single file or Maildir (`archiver export -o`): everything in one place; .eml files by year and month."""

@@ -18,11 +18,12 @@ from archiver.config import Settings
 from archiver.db.ids import uuid7
 from archiver.db.states import ExportState
 from archiver.db.values import json_text
-from archiver.errors import Conflict, NotFound
+from archiver.errors import Conflict, NotFound, UsageError
 from archiver.exports import statements as sql
 from archiver.exports.collecting import KEPT_DAYS
+from archiver.exports.converting import can_convert
 from archiver.exports.package_files import PackageFolder
-from archiver.exports.selection import ExportInput, PackageOptions, Selection
+from archiver.exports.selection import PDF, ExportInput, PackageOptions, Selection
 from archiver.exports.workflow import EXPORT
 from archiver.store.capacity import check_disk
 from archiver.workflows import service as workflows
@@ -106,6 +107,8 @@ def request(
     """
     selection.check()
     options.check()
+    if options.format == PDF and not can_convert():
+        raise UsageError("PDF files need a package that is not installed: install Archiver with the extra 'pdf' or 'all'")
     if output is None and folder is None:
         check_disk(settings)
     if principal.user_id is not None and sql.stored_bytes(connection, principal.user_id) >= settings.export_max_bytes:

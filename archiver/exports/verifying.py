@@ -153,7 +153,7 @@ class _Contents:
         except UNREADABLE as error:
             self._check.add(f"{name}: can't be read: {error}")
         else:
-            if sha256 != line["pdf_sha256" if "pdf_sha256" in line else "sha256"]:
+            if sha256 != line["sha256"]:
                 self._check.add(f"{name}: its content was changed")
 
     def _check_extra(self) -> None:

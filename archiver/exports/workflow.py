@@ -1,4 +1,4 @@
-"""The export as a workflow: freeze → collect → plan → pack → manifest → sign → seal → verify → deliver → publish.
+"""The export as a workflow: freeze → collect → convert → plan → pack → manifest → sign → seal → verify → deliver → publish.
 
 Messages are collected, and volumes packed, in parallel. Every step may be repeated: it writes whole files under fixed names.
 The rollback of the first step removes everything.
@@ -32,10 +32,11 @@ from archiver.exports.collecting import (
     remove_everything,
     remove_part,
 )
+from archiver.exports.converting import ConvertedPart, convert, converted_parts, remove_converted
 from archiver.exports.delivery import deliver_output
 from archiver.exports.package_files import PackageFolder, whole_file
 from archiver.exports.packing import Collected, pack_volume, remove_packed, seal_last
-from archiver.exports.selection import ExportInput
+from archiver.exports.selection import PDF, ExportInput
 from archiver.exports.verifying import SUBJECT, verify_export
 from archiver.exports.volume_plan import VolumePlan, plan_volumes
 from archiver.store.capacity import explain_full_disk
@@ -70,7 +71,7 @@ def plan_packing(run: StepRun) -> VolumePlan:
 
 def _collected(run: StepRun) -> Collected:
     frozen: FrozenSet = run.result("freeze")
-    return Collected(run.input.files, frozen.part_messages, frozen.parts)
+    return Collected(run.input.files, frozen.part_messages, frozen.parts, is_pdf=run.input.options.format == PDF)
 
 
 def pack_volumes(run: StepRun) -> Nothing:
@@ -229,6 +230,7 @@ EXPORT = Workflow(
     (
         (Step("freeze", freeze, FrozenSet, rollback=remove_everything),),
         (Step("collect", collect, CollectedPart, rollback=remove_part, parts=collected_parts),),
+        (Step("convert", convert, ConvertedPart, rollback=remove_converted, parts=converted_parts),),
         (Step("plan", plan_packing, VolumePlan),),
         (Step("pack", pack_volumes, rollback=undo_packing, parts=packed_parts, timeout_seconds=_LONG_SECONDS),),
         (Step("manifest", write_manifest, WrittenManifest),),

@@ -83,7 +83,7 @@ def content_of(raw: bytes, files_at: str) -> MailContent:
     message = read_message(raw)
     numbers = {file.content_id.strip("<>"): number for number, file in enumerate(message.attachments) if file.content_id}
     shown = safe_html(message.html, lambda cid: f"{files_at}/{numbers[cid]}" if cid in numbers else None)
-    text = _shown_text(message)
+    text = shown_text(message)
     return MailContent(
         opened=True,
         text=text[:_TEXT_CHARS],
@@ -123,7 +123,7 @@ def _converted_from(message: Message) -> str:
     return next((kind for kind in marks if kind in _CONVERTED), "")
 
 
-def _shown_text(message: Message) -> str:
+def shown_text(message: Message) -> str:
     """With a separator before the passages that are only in the hidden form of the text."""
     pieces, at = [], 0
     for span in message.spans:

@@ -19,7 +19,7 @@ WITHOUT = """
 import sys
 class Absent:
     def find_spec(self, name, path=None, target=None):
-        absent = ("boto3", "botocore", "obstore", "msal", "googleapiclient", "httplib2", "google.auth", "google.oauth2")
+        absent = ("boto3", "botocore", "obstore", "msal", "googleapiclient", "httplib2", "google.auth", "google.oauth2", "typst")
         if name.startswith(absent):
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 sys.meta_path.insert(0, Absent())
@@ -76,7 +76,21 @@ def test_a_bucket_names_the_extra_that_it_needs(tmp_path: Path) -> None:
     assert "with the extra 's3'" in done.stdout
 
 
+def test_an_export_as_pdf_names_the_extra_that_it_needs(tmp_path: Path) -> None:
+    done = run(
+        "from archiver.access.principal import LOCAL_OPERATOR\n"
+        "from archiver.config import Settings\n"
+        "from archiver.errors import UsageError\n"
+        "from archiver.exports.selection import PackageOptions, Selection\n"
+        "from archiver.exports.service import request\n"
+        f"settings = Settings(archiver_data={str(tmp_path)!r})\n"
+        "try: request(None, settings, LOCAL_OPERATOR, Selection(everything=True), PackageOptions('pdf'))\n"
+        "except UsageError as error: print(error)"
+    )
+    assert "install Archiver with the extra 'pdf' or 'all'" in done.stdout, done.stderr
+
+
 def test_the_extras_are_those_of_the_project_and_all_names_every_one() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    assert set(extras) - {"dev", "all", "s3", "alerts", "otel"} == set(PACKAGES)
+    assert set(extras) - {"dev", "all", "s3", "alerts", "otel", "pdf"} == set(PACKAGES)
     assert extras["all"] == [f"archiver[{','.join(name for name in extras if name not in ('dev', 'all'))}]"]

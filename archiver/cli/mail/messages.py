@@ -53,7 +53,7 @@ def show(
         console.print(f"{'variant':12} {variant}", markup=False)
 
 
-_OUTPUT_FORMATS = ("zip", "mbox", "maildir", "csv")
+_OUTPUT_FORMATS = ("zip", "mbox", "maildir", "csv", "pdf")
 _OUTPUT_SUFFIXES = {".mbox": "mbox", ".csv": "csv"}
 
 
@@ -68,7 +68,7 @@ def export(
     everything: Annotated[bool, typer.Option("--all", help="Export all messages.")] = False,
     mailbox: Annotated[str | None, typer.Option(help="Export one mailbox, by address or id.")] = None,
     folder: Annotated[str | None, typer.Option(help="With --mailbox: one of its folders.")] = None,
-    kind: Annotated[str, typer.Option("--format", help="zip (.eml files), mbox, maildir or csv.")] = "",
+    kind: Annotated[str, typer.Option("--format", help="zip (.eml files), mbox, maildir, csv, or pdf (a zip file).")] = "",
     layout: Annotated[str, typer.Option(help="Of .eml files: folders (default of a package) or dates (default of -o).")] = "",
     volume_size: Annotated[str, typer.Option(help="Of a package: the size of its zip files, such as 650M.")] = "2G",
     json: Json = False,
@@ -102,8 +102,8 @@ def _file_options(target: Path, kind: str, layout: str) -> PackageOptions:
     kind = kind or _OUTPUT_SUFFIXES.get(target.suffix, "zip")
     if kind not in _OUTPUT_FORMATS:
         raise UsageError(f"--format={kind}: expected one of {', '.join(_OUTPUT_FORMATS)}")
-    is_zip = kind == "zip"
-    return PackageOptions("eml" if is_zip else kind, (layout if is_zip else "") or FLAT, UNLIMITED_BYTES)
+    is_zip = kind in ("zip", "pdf")
+    return PackageOptions("eml" if kind == "zip" else kind, (layout if is_zip else "") or FLAT, UNLIMITED_BYTES)
 
 
 def delete(

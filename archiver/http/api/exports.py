@@ -35,10 +35,8 @@ class NewExport(RequestBody):
     message_ids: Annotated[list[UUID], Field(max_length=MAX_SELECTED)] = Field(default_factory=list)
     everything: bool = False
     format: Annotated[
-        Literal["eml", "mbox", "maildir", "csv", "zip"],
-        Field(
-            description="One .eml file per message, one mbox per folder, a Maildir per folder, or a table. `zip` means `eml`."
-        ),
+        Literal["eml", "mbox", "maildir", "csv", "pdf", "zip"],
+        Field(description="One .eml or .pdf file per message, one mbox or Maildir per folder, or a table. `zip` means `eml`."),
     ] = "eml"
     layout: Annotated[Literal["folders", "dates"], Field(description="The folders that .eml files are in.")] = "folders"
     volume_bytes: Annotated[int, Field(ge=MIN_VOLUME_BYTES, le=1 << 50, description="Size of the zip files.")] = (
