@@ -11,7 +11,7 @@ import pytest
 
 from archiver.exports import service as exports
 from archiver.exports import workflow as export_workflow
-from archiver.exports.selection import PackageOptions
+from archiver.exports.selection import PackageOptions, Selection
 from archiver.exports.verifying import verify_export
 from archiver.exports.volume import Volume
 from archiver.store.capacity import explain_full_disk
@@ -46,7 +46,8 @@ def test_a_full_disk_in_each_step_leaves_nothing_behind(world: ExportWorld, monk
             raise OSError(errno.ENOSPC, "No space left on device")
 
     replaced_step(monkeypatch, name, full)
-    export_id = world.export(options=PackageOptions("pdf" if name == "convert" else "eml"))
+    one = Selection(message_ids=(world.one("SELECT id FROM messages ORDER BY size_bytes DESC LIMIT 1"),))
+    export_id = world.export(one, PackageOptions("pdf" if name == "convert" else "eml"))
     world.finish()
     assert world.state(export_id) == f"failed: {name}: the disk is full, so nothing more is written: free some space"
     assert world.files_left() == []
