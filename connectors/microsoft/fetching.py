@@ -56,7 +56,15 @@ class GraphMailboxFetch:
         links = [before.link, *(self._link(folder, state) for folder in first)] if first else []
         answers = self.graph.batch(links, MAIL, PREFER) if links else []
         heard = {folder.id: answer for folder, answer in zip(first, answers[1:], strict=True)}
-        changed = update(self.graph, self.base, self.address, before, state, answers[0] if answers else None)
+        changed = update(
+            self.graph,
+            self.base,
+            self.address,
+            before,
+            state,
+            answers[0] if answers else None,
+            with_recoverable=self.settings.include_recoverable,
+        )
         self._tree = changed.tree
         self._pending.update(changed.patch)
         # Folders before messages: a moved message names its new folder, whose path must be known by then.

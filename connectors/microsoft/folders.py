@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from connectors.base import Json
 from connectors.errors import Unavailable
@@ -21,6 +21,9 @@ _WELL_KNOWN = {
     "junkemail": FolderRole.SPAM,
     "deleteditems": FolderRole.TRASH,
 }
+_RECOVERABLE_PATH = "recoverableitemsdeletions"
+_OUTSIDE = "outside the tree"
+"""Stands for the parent of Recoverable Items, which Graph does not list among the folders."""
 _INHERITED = frozenset({FolderRole.DRAFTS, FolderRole.SPAM, FolderRole.TRASH})
 _DEEPEST = 300
 
@@ -71,8 +74,13 @@ class Tree:
             for key, node in self.nodes.items()
             if self.with_hidden or not any(self.nodes[step].is_hidden for step in self._way(key))
         ]
-        order = {FolderRole.INBOX: 0, FolderRole.SENT: 1}
-        return sorted(found, key=lambda folder: (order.get(folder.role, 2) if folder.role else 2, folder.path, folder.id))
+        return sorted(found, key=lambda folder: (self._order(folder), folder.path, folder.id))
+
+    def _order(self, folder: GraphFolder) -> int:
+        """Recoverable Items last: should Graph refuse them, everything else has been read."""
+        if self.nodes[folder.id].parent == _OUTSIDE:
+            return 3
+        return {FolderRole.INBOX: 0, FolderRole.SENT: 1}.get(folder.role, 2) if folder.role else 2
 
     def _way(self, folder_id: str) -> list[str]:
         """The ids from a folder up to the top level."""
@@ -116,7 +124,16 @@ class Update:
     """Folders that no longer exist: id → path."""
 
 
-def update(graph: Graph, base: str, address: str, before: Tree, state: Mapping[str, Json], first: Sub | None = None) -> Update:
+def update(
+    graph: Graph,
+    base: str,
+    address: str,
+    before: Tree,
+    state: Mapping[str, Json],
+    first: Sub | None = None,
+    *,
+    with_recoverable: bool = False,
+) -> Update:
     """`first`: Graph's response to the tree's link, if it was already requested."""
     try:
         if not before.link:
@@ -132,7 +149,24 @@ def update(graph: Graph, base: str, address: str, before: Tree, state: Mapping[s
             raise Unavailable(f"the folders can't be listed: {again}") from again
     if not before.link or seen - before.nodes.keys():
         after.roles = _roles(graph, base)
+    _add_recoverable(graph, base, before, after, is_wanted=with_recoverable)
     return Update(after, _patch(address, state, after), _removed(before, after))
+
+
+def _add_recoverable(graph: Graph, base: str, before: Tree, after: Tree, *, is_wanted: bool) -> None:
+    """Once known, the folder stays in the tree, hidden if it is no longer wanted: its copies are not gone."""
+    known = {key: node for key, node in before.nodes.items() if node.parent == _OUTSIDE}
+    after.nodes.update({key: replace(node, is_hidden=True) for key, node in known.items()})
+    if not is_wanted:
+        return
+    try:
+        found = graph.get(f"{base}/mailFolders/{_RECOVERABLE_PATH}?$select=id,totalItemCount", MAIL)
+    except GraphRefused as refused:
+        if refused.status == 404:
+            return
+        raise Unavailable(f"Recoverable Items can't be found: {refused}") from refused
+    if found.get("id"):
+        after.nodes[str(found["id"])] = Node("Recoverable Items", _OUTSIDE, int(found.get("totalItemCount") or 0))
 
 
 def _changed(graph: Graph, before: Tree, link: str, first: Sub | None) -> tuple[Tree, set[str]]:

@@ -65,6 +65,9 @@ class GraphSettings(SourceSettings):
     )
     ca_file: Annotated[Path | None, Destination.ROUTE] = Field(default=None, description="the same as a file on the server")
     include_hidden: bool = Field(default=False, description="include hidden folders")
+    include_recoverable: bool = Field(
+        default=False, description="include what people have deleted for good while Exchange still keeps it (Recoverable Items)"
+    )
     requests_per_minute: int = Field(
         default=1000, ge=1, description="Microsoft's limit for one mailbox (10,000 in ten minutes)"
     )

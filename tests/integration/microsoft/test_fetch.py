@@ -90,6 +90,23 @@ def test_hidden_folders_by_choice(box: Box) -> None:
     assert box.sync(include_hidden=True).folders[f"immutable-{number}"] == "Hidden"
 
 
+def test_recoverable_items_by_choice(box: Box) -> None:
+    box.do("add_folder", "Deletions", "outside", "id-recoverableitemsdeletions")
+    number = box.do("add", "id-recoverableitemsdeletions")
+    other = box.do("add", "id-inbox")
+    assert f"immutable-{number}" not in box.sync().hashes
+    held = box.sync(include_recoverable=True)
+    assert held.folders[f"immutable-{number}"] == "Recoverable Items"
+    box.do("move", other, "id-recoverableitemsdeletions")
+    assert box.sync(include_recoverable=True).folders[f"immutable-{other}"] == "Recoverable Items"
+    after = box.sync()
+    assert not after.gone, "what is no longer wanted is not gone"
+
+
+def test_a_mailbox_without_recoverable_items_is_no_error(box: Box) -> None:
+    assert len(box.sync(include_recoverable=True).hashes) == 30
+
+
 def test_a_draft_that_was_edited_is_fetched_again(box: Box) -> None:
     number = box.do("add", "id-drafts", is_draft=True)
     held = box.sync(include_drafts=True)

@@ -133,8 +133,10 @@ class Routes:
                 return Answer(200, {"value": find(box, asked.values["$filter"])})
             case ["mailFolders", "delta"]:
                 return self._folder_delta(asked, box)
-            case ["mailFolders", name] if name in WELL_KNOWN or name == "archive":
-                return Answer(200, {"id": f"id-{name}"}) if f"id-{name}" in box.folders else _refused(404, "ErrorItemNotFound")
+            case ["mailFolders", name] if name in (*WELL_KNOWN, "archive", "recoverableitemsdeletions"):
+                if f"id-{name}" not in box.folders:
+                    return _refused(404, "ErrorItemNotFound")
+                return Answer(200, {"id": f"id-{name}", "totalItemCount": len(box.by_folder[f"id-{name}"])})
             case ["mailFolders", folder, "messages", *more]:
                 if folder not in box.folders:
                     return _refused(404, "ErrorItemNotFound")
@@ -159,7 +161,7 @@ class Routes:
             folder = box.folders.get(key)
             if folder is None:
                 value += [{"id": key, "@removed": {"reason": "deleted"}}] if since >= 0 else []
-            elif hidden or not folder.hidden:
+            elif (hidden or not folder.hidden) and folder.parent != "outside":
                 value.append(
                     {
                         "id": key,
