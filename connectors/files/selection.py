@@ -16,6 +16,8 @@ from connectors.files.settings import FOLDER, FilesSettings
 from connectors.files.tree import FileDirectory, roots_of
 
 _ONE_OWNER = frozenset({FileKind.MBOX, FileKind.PST, FileKind.ZIP, FileKind.TAR, *COMPRESSED})
+_NUMBERED = re.compile(r"^(\S+@\S+\.[A-Za-z]{2,63})-[\w-]+$")
+"""An address and what a program has added to it, as in `alice@example.org-Xy12.mbox` of Google Vault."""
 _UNFIT = re.compile(r"[\s@,;<>()\"]+")
 
 
@@ -106,7 +108,7 @@ class Roots:
         if not self.is_pattern:
             return self.settings.mailbox.lower()
         if self.settings.mailbox == FOLDER and "@" in top:
-            return top.strip().lower()
+            return _NUMBERED.sub(r"\1", top.strip()).lower()
         text = _UNFIT.sub(".", top).strip(".") or "folder"
         return self.settings.mailbox.replace(FOLDER, text).lower()
 

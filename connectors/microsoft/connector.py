@@ -12,6 +12,7 @@ from connectors.microsoft.error_messages import missing
 from connectors.microsoft.fetching import GraphMailboxFetch
 from connectors.microsoft.folders import MAIL
 from connectors.microsoft.graph import Graph, GraphRefused, NoMailbox, segment
+from connectors.microsoft.groups import CONVERSATIONS, GROUP, GroupFetch
 from connectors.microsoft.refetching import GraphRefetch
 from connectors.microsoft.settings import (
     Microsoft365Secrets,
@@ -73,6 +74,9 @@ class MicrosoftConnector:
             raise trouble
         settings = self._people.settings
         self._people.members((*settings.groups_in, *settings.groups_out))
+        group = next(self._people.groups(), None) if settings.include_groups else None
+        if group is not None:
+            self._graph.get(f"/groups/{segment((group.provider_id or '').removeprefix(GROUP))}/threads?$top=1", CONVERSATIONS)
 
     def mailboxes(self) -> Iterator[MailboxRef]:
         self._http.ensure_open()
@@ -93,14 +97,30 @@ class MicrosoftConnector:
 
     def fetch(self, box: MailboxRef, state: Mapping[str, Json], known: Known) -> Iterator[Batch]:
         base = self._open(box)
+        if group := self._group(box):
+            yield from group.batches(state, known)
+            return
         fetch = GraphMailboxFetch(self._graph, self._downloads, self._context, self._settings, base, box.address)
         yield from fetch.batches(state, known)
 
     def refetch(self, box: MailboxRef, keys: Collection[str]) -> Iterator[Batch]:
-        yield from GraphRefetch(self._graph, self._downloads, self._context, self._open(box), box.address).batches(keys)
+        base = self._open(box)
+        if group := self._group(box):
+            yield from group.refetch(keys)
+            return
+        yield from GraphRefetch(self._graph, self._downloads, self._context, base, box.address).batches(keys)
+
+    def _group(self, box: MailboxRef) -> GroupFetch | None:
+        key = box.provider_id or ""
+        if not key.startswith(GROUP):
+            return None
+        name, address = box.display_name or box.address, box.address.lower()
+        return GroupFetch(self._graph, self._context, self._settings, key.removeprefix(GROUP), address, name, self._spool)
 
     def target(self, box: MailboxRef) -> GraphTarget:
         """The mailbox as a target of a restore. Closes this connector when it is closed."""
+        if self._group(box):
+            raise Unavailable(f"{box.address} is a group: mail can't be restored to it")
         return GraphTarget(self._graph, self._open(box), box.address, self.close)
 
     def close(self) -> None:

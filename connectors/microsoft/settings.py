@@ -96,6 +96,9 @@ class Microsoft365Settings(GraphSettings):
     groups_in: Texts = Field(default=(), description="only members of these groups (address, name or id)")
     groups_out: Texts = Field(default=(), description="no members of these groups (address, name or id)")
     include_shared: bool = Field(default=False, description="include shared mailboxes")
+    include_groups: bool = Field(
+        default=False, description="include the conversations of Microsoft 365 groups, each group as a mailbox of its own"
+    )
     include_archives: bool = Field(default=False, description="include in-place archives, each as a separate mailbox")
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from connectors.base import Context, Json, MailboxRef
 from connectors.errors import Unavailable
 from connectors.microsoft.graph import BATCH_REQUESTS, Graph, GraphRefused, NoMailbox, segment
+from connectors.microsoft.groups import GROUP
 from connectors.microsoft.settings import Microsoft365Settings
 from connectors.selection import mailbox_rule
 
@@ -88,6 +89,23 @@ class People:
                 yield from self._shared(unclear)
                 unclear = []
         yield from self._shared(unclear)
+        if self.settings.include_groups:
+            yield from self.groups()
+
+    def groups(self) -> Iterator[MailboxRef]:
+        """The Microsoft 365 groups, which have a mailbox. The others are only lists of members."""
+        path = f"/groups?$filter=groupTypes/any(c:c%20eq%20'Unified')&$select=id,displayName,mail&$top={_PER_PAGE}"
+        try:
+            for found in self.graph.pages(path, _GROUPS):
+                address = str(found.get("mail") or "").lower()
+                if not address or not found.get("id"):
+                    continue
+                if rule := mailbox_rule(self.settings, address):
+                    self.context.leave_out(address, rule)
+                else:
+                    yield MailboxRef(address, str(found.get("displayName") or "") or None, f"{GROUP}{found['id']}")
+        except GraphRefused as refused:
+            raise Unavailable(f"the groups can't be listed: {refused}") from refused
 
     def first(self, limit: int) -> list[DirectoryUser]:
         """Some users with a mailbox, for a check."""

@@ -88,6 +88,11 @@ class Routes:
         match steps:
             case ["users"]:
                 return self._users(asked)
+            case ["groups"] if "Unified" in asked.query:
+                shown = [{name: group[name] for name in ("id", "displayName", "mail")} for group in self._tenant.unified]
+                return Answer(200, {"value": shown})
+            case ["groups", group, "threads", *more]:
+                return self._threads(asked, group, more)
             case ["groups"]:
                 wanted = asked.values.get("$filter", "").partition("'")[2].partition("'")[0]
                 names = sorted({group for user in self._tenant.users.values() for group in user.groups if group == wanted})
@@ -110,6 +115,28 @@ class Routes:
                 return Answer(200, {"value": found.kind})
             case ["users", who, *rest]:
                 return self._mailbox(asked, self._tenant.mailbox(who), rest)
+        return _refused(400, "BadRequest")
+
+    def _threads(self, asked: Asked, group: str, steps: list[str]) -> Answer:
+        """Posts come without their attachments, unless they are expanded."""
+        if "Group-Conversation.Read.All" not in asked.claims.get("roles", ()):
+            return _refused(403, "Authorization_RequestDenied")
+        found = next((one for one in self._tenant.unified if one["id"] == group), None)
+        if found is None:
+            return _refused(404, "Request_ResourceNotFound")
+        if not steps:
+            return Answer(200, {"value": [_without(thread, "posts") for thread in found["threads"]]})
+        thread = next((one for one in found["threads"] if one["id"] == steps[0]), None)
+        if thread is None:
+            return _refused(404, "ErrorItemNotFound")
+        match steps[1:]:
+            case []:
+                return Answer(200, _without(thread, "posts"))
+            case ["posts"]:
+                return Answer(200, {"value": [_without(post, "attachments") for post in thread["posts"]]})
+            case ["posts", key]:
+                post = next((one for one in thread["posts"] if one["id"] == key), None)
+                return _refused(404, "ErrorItemNotFound") if post is None else Answer(200, post)
         return _refused(400, "BadRequest")
 
     def _users(self, asked: Asked) -> Answer:
@@ -222,6 +249,10 @@ class Routes:
         if start + most < len(found):
             page["@odata.nextLink"] = f"{self._url}{asked.path}?$top={most}&$skip={start + most}"
         return Answer(200, page)
+
+
+def _without(found: dict[str, Any], name: str) -> dict[str, Any]:
+    return {key: value for key, value in found.items() if key != name}
 
 
 def _by_ordinal(message: Message) -> int:

@@ -269,6 +269,8 @@ class Server:
             self.throttled_until.clear()
         if "entra" in order:
             self.entra.trouble = order["entra"]
+        if "unified" in order:
+            self.tenant.unified = order["unified"]
         if "roles" in order:
             self.entra.roles = order["roles"]
         if order.get("revoke"):

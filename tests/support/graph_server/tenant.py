@@ -183,6 +183,8 @@ class Tenant:
     def __init__(self, users: list[dict[str, Any]], messages: int, folders: list[str], size: int) -> None:
         self.users = {user["address"]: User(**{**user, "groups": tuple(user.get("groups", ()))}) for user in users}
         self.mailboxes: dict[str, Mailbox] = {}
+        self.unified: list[dict[str, Any]] = []
+        """Groups with a mailbox, with their threads and posts."""
         for user in self.users.values():
             if user.kind in ("user", "shared"):
                 self.mailboxes[user.address] = _filled(user.address, messages, folders, size)

@@ -15,11 +15,11 @@ from pydantic import ValidationError
 
 from connectors.base import ChangeKind, MailboxRef
 from connectors.errors import Unavailable
-from connectors.files import FilesSettings
+from connectors.files import FilesConnector, FilesSettings
 from connectors.files.detect import FileKind, detect
 from connectors.files.header import read_marks
 from connectors.files.names import SEPARATOR, folder_of, maildir_folder
-from tests.contract.subject import nothing
+from tests.contract.subject import QuietContext, nothing
 from tests.support import mailfiles
 from tests.unit.connectors.files.reader import ADDRESS, connector, fetched, imported
 
@@ -294,3 +294,19 @@ def test_state_of_an_earlier_release_is_read_on(tmp_path: Path) -> None:
     looking.set_clock_back()
     mailfiles.put(box / "new" / "1600000000.M1P1.host", mailfiles.message(90))
     assert looking.round() == [mailfiles.message(90)], "its first round is one that compares"
+
+
+@pytest.mark.parametrize(
+    ("name", "address"),
+    [
+        ("alice@my-company.com-Xy12_0.mbox", "alice@my-company.com"),
+        ("Bob@example.org.mbox", "bob@example.org"),
+        ("carol@example.org-a-b.mbox", "carol@example.org"),
+    ],
+)
+def test_the_account_in_a_file_name_is_the_mailbox(tmp_path: Path, name: str, address: str) -> None:
+    (tmp_path / name).write_bytes(b"From a@example.org Mon Jan  2 03:04:05 2023\nFrom: a@example.org\nSubject: x\n\nbody\n")
+    settings = FilesSettings.model_validate({"paths": [tmp_path], "mailbox": "{folder}"})
+    opened = FilesConnector(settings, QuietContext(tmp_path / "scratch"))
+    assert [box.address for box in opened.mailboxes()] == [address]
+    opened.close()
