@@ -22,7 +22,9 @@ from connectors.google import (
 from connectors.google.settings import google_pace
 from connectors.google.sign_in import GmailSignIn
 from connectors.imap import ImapConnector, ImapSecrets, ImapSettings, ImapTarget
-from connectors.imap.providers import PROVIDERS, imap_pace
+from connectors.imap.domains import DOMAINS
+from connectors.imap.providers import PROVIDERS, imap_pace, provider_of
+from connectors.imap.sign_in import ImapSignIn
 from connectors.jmap import JmapConnector, JmapSecrets, JmapSettings
 from connectors.microsoft import (
     Microsoft365Secrets,
@@ -66,6 +68,10 @@ class ConnectorKind:
     """How fast its provider lets mail be read, from validated settings."""
     extra: str | None = None
     """Its packages are installed with this extra (connectors.extras)."""
+
+
+MAIL_DOMAINS = DOMAINS
+"""The IMAP servers of well-known mail domains."""
 
 
 def _open_fake(settings: FakeSettings, _: FakeSecrets, context: Context) -> Connector:
@@ -149,6 +155,7 @@ KINDS: dict[str, ConnectorKind] = {
             ImapSettings,
             ImapSecrets,
             ImapConnector,
+            ImapSignIn,
             guide=tuple((row.name, row.hint) for row in PROVIDERS if row.hint),
             watches=True,
             target=_imap_target,
@@ -164,3 +171,9 @@ KINDS: dict[str, ConnectorKind] = {
         ConnectorKind("fake", "Sample mail, generated on the fly", FakeSettings, FakeSecrets, _open_fake, is_sample=True),
     )
 }
+
+
+def provider_hint(host: str) -> str:
+    """What a person who adds an IMAP server should know about its provider."""
+    found = provider_of(host)
+    return found.hint if found else ""

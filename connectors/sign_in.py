@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 
 class BrowserSignIn(Protocol):
@@ -15,6 +15,11 @@ class BrowserSignIn(Protocol):
     def complete_in_browser(self, query: Mapping[str, str]) -> dict[str, str]:
         """The secrets of the source, for the query of the redirect. The redirect of another sign-in is rejected."""
 
+    def save(self) -> dict[str, Any]:
+        """What another process needs to complete it, as JSON. Contains secrets, and `state`, which the redirect returns."""
+
+    def restore(self, saved: Mapping[str, Any]) -> None: ...
+
     def close(self) -> None: ...
 
 
@@ -23,6 +28,9 @@ class DeviceSignIn(BrowserSignIn, Protocol):
 
     def start_on_device(self) -> tuple[str, str]:
         """The URL to open, and the code to enter there."""
+
+    def poll_on_device(self) -> dict[str, str] | None:
+        """The secrets of the source; None while the code has not been entered yet."""
 
     def complete_on_device(self) -> dict[str, str]:
         """Waits until the code has been entered, or has expired, and returns the secrets of the source."""

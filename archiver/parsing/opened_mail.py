@@ -56,7 +56,7 @@ class MailContent:
     is_encrypted: bool = False
     is_signed: bool = False
     converted_from: str = ""
-    """The kind of file that the message was built from (PST, MSG), as its header says."""
+    """The kind of file that the message was built from (PST, MSG), as its header says; any mail can say so."""
     reason: str = ""
 
 

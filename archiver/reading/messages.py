@@ -118,6 +118,8 @@ class Copy:
     gone_at: datetime | None
     handed_in: bool
     """Submitted through the API, not fetched from a source."""
+    is_converted: bool
+    """Built from an item of an Outlook file, as its import recorded. What the mail says about itself proves nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +252,8 @@ def copies(connection: Connection, scope: MailScope, message_id: UUID) -> list[C
     """The copies that the scope sees. Raises NotFound if there are none."""
     statement = (
         "SELECT c.id, c.mailbox_id, b.address AS mailbox, s.name AS source, c.folder, c.flags, c.labels, c.recipients,"  # noqa: S608
-        " c.received_at, c.created_at AS archived_at, c.gone_at, c.provider_key ~ '^api:[0-9a-f]{64}$' AS handed_in"
+        " c.received_at, c.created_at AS archived_at, c.gone_at, c.provider_key ~ '^api:[0-9a-f]{64}$' AS handed_in,"
+        " s.kind IN ('import', 'files') AND split_part(c.provider_key, '\u241f', 1) ~* '[.](pst|ost|msg)$' AS is_converted"
         " FROM message_copies c JOIN mailboxes b ON b.id = c.mailbox_id JOIN ingestion_sources s ON s.id = b.source_id"
         f" WHERE c.message_id = :id AND {scope.copies('c')} ORDER BY lower(b.address), c.folder, c.id LIMIT 1000"
     )

@@ -109,21 +109,41 @@ def can_receive(kind: str) -> bool:
     return kind in KINDS and KINDS[kind].target is not None
 
 
-def sign_in(
-    kind: str, settings: Mapping[str, Any], secrets: Mapping[str, Any], ask: Callable[[BrowserSignIn], dict[str, str]]
-) -> dict[str, str]:
-    """The secrets, including those that signing in returns. Raises SourceCheckFailed with the provider's own message."""
+@contextmanager
+def open_sign_in(kind: str, settings: Mapping[str, Any], secrets: Mapping[str, Any]) -> Iterator[BrowserSignIn]:
+    """One attempt to sign in. Raises SourceCheckFailed with the provider's own message."""
     chosen = kind_of(kind)
     if chosen.sign_in is None:
         able = ", ".join(name for name, one in KINDS.items() if one.sign_in)
         raise UsageError(f"sources of kind {kind!r} do not support browser sign-in; these kinds do: {able}")
-    attempt = chosen.sign_in(*validate(chosen, settings, secrets))
+    checked = validate(chosen, settings, secrets)
+    attempt: BrowserSignIn | None = None
     try:
-        return {**secrets, **ask(attempt)}
+        attempt = chosen.sign_in(*checked)
+        yield attempt
     except ConnectorError as error:
         raise SourceCheckFailed(f"sign-in failed: {error}") from error
     finally:
-        attempt.close()
+        if attempt is not None:
+            attempt.close()
+
+
+def sign_in(
+    kind: str, settings: Mapping[str, Any], secrets: Mapping[str, Any], ask: Callable[[BrowserSignIn], dict[str, str]]
+) -> dict[str, str]:
+    """The secrets, including those that signing in returns. Raises SourceCheckFailed with the provider's own message."""
+    with open_sign_in(kind, settings, secrets) as attempt:
+        return {**secrets, **ask(attempt)}
+
+
+def values_to_sign_in(
+    keyring: Keyring, source: Source, settings: Mapping[str, Any], secrets: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Settings and secrets of an existing source: stored ones where none are given, but no secrets if it moves to another
+    server."""
+    merged = {name: value for name, value in {**source.settings, **settings}.items() if value is not None}
+    moved = moved_settings(kind_of(source.kind), source.settings, kind_of(source.kind).settings.model_validate(merged))
+    return merged, {**({} if moved else unseal(keyring, source)), **secrets}
 
 
 def sign_in_again(
@@ -133,10 +153,13 @@ def sign_in_again(
     secrets: Mapping[str, Any],
     ask: Callable[[BrowserSignIn], dict[str, str]],
 ) -> dict[str, str]:
-    """The same for an existing source: stored values are used where none are given, unless it moves to another server."""
-    merged = {name: value for name, value in {**source.settings, **settings}.items() if value is not None}
-    moved = moved_settings(kind_of(source.kind), source.settings, kind_of(source.kind).settings.model_validate(merged))
-    return sign_in(source.kind, merged, {**({} if moved else unseal(keyring, source)), **secrets}, ask)
+    """The same for an existing source."""
+    return sign_in(source.kind, *values_to_sign_in(keyring, source, settings, secrets), ask)
+
+
+def signs_in(kind: str, settings: Mapping[str, Any]) -> bool:
+    """Whether the credentials of such a source come from a browser sign-in."""
+    return kind in KINDS and KINDS[kind].sign_in is not None and (kind != "imap" or bool(settings.get("oauth_auth_url")))
 
 
 def save_credentials(engine: Engine, keyring: Keyring, source: Source, credentials: Mapping[str, Any]) -> None:

@@ -137,14 +137,6 @@ class RefreshedTokens:
         return _token(server.answer)
 
 
-def exchange_code(http: HttpClient, token_url: str, form: Mapping[str, str]) -> str:
-    """Exchanges the code of a sign-in for a refresh token."""
-    answer = _TokenServer(http).post(token_url, {"grant_type": "authorization_code", **form})
-    if not answer.get("refresh_token"):
-        raise AuthFailed(_sign_in_problem(answer) if "error" in answer else "Google returned no refresh token")
-    return str(answer["refresh_token"])
-
-
 def _refresh(given: credentials.Credentials | service_account.Credentials, server: _TokenServer) -> None:
     """Afterwards the server's answer says what it did, in more detail than the library's error."""
     try:

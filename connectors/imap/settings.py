@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, SecretStr, StringConstraints, model_validator
 
+from connectors.imap.presets import OAUTH_PRESETS, ProviderName
 from connectors.selection import Destination, LongText, SourceSettings, Strict, Texts
 
 Name = Annotated[str, StringConstraints(min_length=1, pattern=r"^[^\x00-\x1f\x7f]+$")]
@@ -42,7 +44,15 @@ class ImapSettings(SourceSettings):
     oauth_token_url: Annotated[Name | None, Destination.URL] = Field(
         default=None, description="URL that exchanges a refresh token for an access token"
     )
-    oauth_client_id: Name | None = None
+    oauth_provider: ProviderName | None = Field(
+        default=None, description="sets server, auth and all oauth addresses for Google, Microsoft, Yahoo or Fastmail"
+    )
+    oauth_client_id: Name | None = Field(default=None, description="id of the app that is registered at the provider")
+    oauth_auth_url: Annotated[Name | None, Destination.URL] = Field(default=None, description="URL of the sign-in page")
+    oauth_device_url: Annotated[Name | None, Destination.URL] = Field(
+        default=None, description="URL that issues codes for sign-in on another device"
+    )
+    oauth_scope: Name | None = Field(default=None, description="what the sign-in asks for")
 
     gmail_labels: bool = Field(default=True, description="Gmail: each message once with its labels, not once per label")
     watch: bool = Field(default=False, description="keep a connection open (IDLE), so that new mail arrives within seconds")
@@ -55,13 +65,34 @@ class ImapSettings(SourceSettings):
     connect_timeout_seconds: float = Field(default=30.0, gt=0, le=600)
     timeout_seconds: float = Field(default=120.0, gt=0, le=3600, description="how long to wait for a response")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _apply_preset(cls, given: Any) -> Any:
+        """Values that are given take precedence. Without an app, an account of the same provider uses a password."""
+        preset = OAUTH_PRESETS.get(str(given.get("oauth_provider"))) if isinstance(given, Mapping) else None
+        if preset is None or not given.get("oauth_client_id"):
+            return given
+        filled = {
+            "host": preset.host,
+            "auth": preset.mechanism,
+            "oauth_auth_url": preset.auth_url,
+            "oauth_token_url": preset.token_url,
+            "oauth_scope": preset.scope,
+            "oauth_device_url": preset.device_url,
+        }
+        kept = {
+            name: value for name, value in given.items() if value not in (None, "") and (name, value) != ("auth", "password")
+        }
+        return {**{name: value for name, value in filled.items() if value}, **kept}
+
     @model_validator(mode="after")
     def _check_users(self) -> Self:
         given = [name for name in ("user", "users", "users_list", "users_file") if getattr(self, name)]
         if len(given) != 1:
             raise ValueError("set exactly one of user, users, users_list and users_file")
-        if self.oauth_token_url and not self.oauth_token_url.startswith(("https://", "http://127.0.0.1", "http://localhost")):
-            raise ValueError("oauth_token_url must be https://…")
+        for name in ("oauth_token_url", "oauth_auth_url", "oauth_device_url"):
+            if (url := getattr(self, name)) and not url.startswith(("https://", "http://127.0.0.1", "http://localhost")):
+                raise ValueError(f"{name} must be https://…")
         if self.ca and self.ca_file:
             raise ValueError("set only one of ca and ca_file")
         if self.tls == "none" and (self.ca or self.ca_file or self.accept_invalid_certificate):

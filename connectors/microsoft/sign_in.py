@@ -20,6 +20,9 @@ else:
     msal = LazyModule("msal", "microsoft")
 
 
+_PENDING = ("authorization_pending", "slow_down")
+
+
 class OutlookSignIn:
     """One sign-in attempt (connectors.sign_in)."""
 
@@ -27,6 +30,14 @@ class OutlookSignIn:
         self._settings = settings
         self._http = HttpClient(settings.ca_file, settings.ca)
         self._flow: dict[str, Any] = {}
+
+    has_device_code = True
+
+    def save(self) -> dict[str, Any]:
+        return dict(self._flow)
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        self._flow = dict(saved)
 
     def start_in_browser(self, redirect_uri: str) -> str:
         self._flow = dict(
@@ -45,16 +56,16 @@ class OutlookSignIn:
             raise entra_error({"error": "invalid_request", **self._flow}, ())
         return str(self._flow["verification_uri"]), str(self._flow["user_code"])
 
+    def poll_on_device(self) -> dict[str, str] | None:
+        once = dict(self._app().acquire_token_by_device_flow(self._flow, exit_condition=lambda _: True))
+        if once.get("error") == "slow_down":
+            self._flow["interval"] = float(self._flow.get("interval", 5)) + 5.0
+        return None if once.get("error") in _PENDING else self._secrets(lambda: once)
+
     def complete_on_device(self) -> dict[str, str]:
-
-        def poll() -> Mapping[str, Json]:
-            while True:
-                once = self._app().acquire_token_by_device_flow(self._flow, exit_condition=lambda _: True)
-                if once.get("error") not in ("authorization_pending", "slow_down"):
-                    return dict(once)
-                self._http.pause(float(self._flow.get("interval", 5)) + (5.0 if once["error"] == "slow_down" else 0.0))
-
-        return self._secrets(poll)
+        while (found := self.poll_on_device()) is None:
+            self._http.pause(float(self._flow.get("interval", 5)))
+        return found
 
     def close(self) -> None:
         self._http.close()

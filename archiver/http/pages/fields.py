@@ -87,7 +87,8 @@ def _shape(annotation: Any) -> tuple[str, tuple[str, ...]] | None:
         return _shape(get_args(annotation)[0])
     if origin in (Union, types.UnionType):
         inner = [one for one in get_args(annotation) if one is not type(None)]
-        return _shape(inner[0]) if len(inner) == 1 else None
+        shape = _shape(inner[0]) if len(inner) == 1 else None
+        return ("choice", ("", *shape[1])) if shape and shape[0] == "choice" else shape  # none of them may be chosen
     if origin is Literal:
         return "choice", tuple(map(str, get_args(annotation)))
     if origin in (tuple, list, frozenset, set):

@@ -24,6 +24,7 @@ from archiver.http.pages import (
     selection,
     settings,
     sign_in,
+    source_sign_in,
     sources,
     styleguide,
 )
@@ -35,6 +36,7 @@ for part in (
     selection,
     files,
     browse,
+    source_sign_in,
     sources,
     exports,
     restores,

@@ -7,19 +7,21 @@ from datetime import UTC, datetime
 from typing import Annotated, Any
 from uuid import UUID
 
-from fastapi import APIRouter, Depends
+from fastapi import APIRouter, Depends, Query
 from fastapi.responses import Response
 
 from archiver.access.principal import Right
 from archiver.access.scope import scope_of
+from archiver.config import page_address
 from archiver.errors import ArchiverError, NotFound, UsageError
+from archiver.http.hosts import host_of
 from archiver.http.pages.base import Form, Posted, View, Viewed, parse_id, redirect
 from archiver.http.pages.fields import FormField, fields_of, parse_values
 from archiver.http.public_text import without_paths
 from archiver.journal.activity import JournalActivity, read_activity
 from archiver.journal.statements import KIND as JOURNAL
 from archiver.sources import access as source_access
-from archiver.sources import imports, runs, upload_imports
+from archiver.sources import discovery, imports, runs, upload_imports
 from archiver.sources import kinds as source_kinds
 from archiver.sources import rows as source_rows
 from archiver.sources import service as sources
@@ -33,6 +35,10 @@ router = APIRouter(include_in_schema=False)
 
 _MAILBOXES = 200
 _IMPORTS = 100
+_LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
+_SIGNED_IN_ONLY = frozenset({"refresh_token", "token"})
+"""Secrets that a sign-in returns, and that no form asks for."""
+SIGN_IN_CALLBACK = "/sources/sign-in/callback"
 
 
 def _may_view(view: Viewed) -> View:
@@ -68,6 +74,7 @@ def list_page(view: CanView) -> Response:
             "missing": unexplained[one.id][1],
             "kept_uploads": kept_uploads.get(one.id, 0),
             "journal": journal if one.kind == JOURNAL else None,
+            "signs_in": source_access.signs_in(one.kind, one.settings),
         }
         for one in found
     ]
@@ -75,15 +82,20 @@ def list_page(view: CanView) -> Response:
 
 
 @router.get("/sources/add/{kind}")
-def add_page(view: CanView, kind: str) -> Response:
+def add_page(view: CanView, kind: str, address: Annotated[str, Query(max_length=320)] = "") -> Response:
+    """With an address: the form is filled in with what is published about its server. No password is sent."""
     view.principal.require(Right.ADMIN)
-    chosen = _kind(view, kind)
-    return view.page("source_form.html", kind=chosen, source=None, fields=_visible_fields(chosen), name="", error=None)
+    chosen = addable_kind(view, kind)
+    found, settings = None, dict[str, Any]()
+    if address.strip():
+        found = discovery.find_server(address)
+        settings = found.settings() if found else {}
+    return show_form(view, chosen, settings, address.strip(), None, 200, found=found, address=address.strip())
 
 
 @router.post("/sources/add/{kind}")
 def add(view: CanChange, kind: str, form: Form) -> Response:
-    chosen = _kind(view, kind)
+    chosen = addable_kind(view, kind)
     settings, secrets = parse_values(chosen, form)
     context = view.context
     name, hosts = form.get("name", ""), context.settings.source_hosts
@@ -95,15 +107,7 @@ def add(view: CanChange, kind: str, form: Form) -> Response:
         with context.engine.begin() as connection:
             sources.sync_now(connection, source, view.principal)
     except ArchiverError as error:
-        fields = _visible_fields(chosen, settings)
-        values: dict[str, Any] = {
-            "kind": chosen,
-            "source": None,
-            "fields": fields,
-            "name": name,
-            "error": without_paths(str(error)),
-        }
-        return view.page("source_form.html", 422, **values)
+        return show_form(view, chosen, settings, name, error)
     context.save_config()
     return redirect(f"/sources/{source.id}")
 
@@ -137,7 +141,7 @@ def source_page(view: CanView, source_id: UUID) -> Response:
 
 def _show(view: View, source_id: UUID, checked: tuple[str, ...] | None = None) -> Response:
     """`checked`: what a check that has just succeeded noted about the server."""
-    source = _load(view, source_id)
+    source = load_source(view, source_id)
     with view.context.reading() as connection:
         scope = scope_of(connection, view.principal)
         running = next(iter(runs.running(connection, source_id)), None)
@@ -153,6 +157,7 @@ def _show(view: View, source_id: UUID, checked: tuple[str, ...] | None = None) -
             "runs": runs.last_runs(connection, source_id, 200),
             "listing": listings.load_last(connection, source_id),
             "journal": _journal(view, connection) if source.kind == JOURNAL else None,
+            "signs_in": source_access.signs_in(source.kind, source.settings),
             "ledger": source_view.mailboxes(connection, scope, source_id, "", _MAILBOXES),
             "kept": view.context.count_cache.get(("kept", source_id), lambda: source_summary.kept(connection, source_id)),
         }
@@ -162,7 +167,7 @@ def _show(view: View, source_id: UUID, checked: tuple[str, ...] | None = None) -
 @router.get("/sources/{source_id}/edit")
 def edit_page(view: CanView, source_id: UUID) -> Response:
     view.principal.require(Right.ADMIN)
-    source = _load(view, source_id)
+    source = load_source(view, source_id)
     chosen = source_kinds.kind_of(source.kind)
     fields = _visible_fields(chosen, source.settings)
     return view.page("source_form.html", kind=chosen, source=source, fields=fields, name=source.name, error=None)
@@ -170,7 +175,7 @@ def edit_page(view: CanView, source_id: UUID) -> Response:
 
 @router.post("/sources/{source_id}/edit")
 def edit(view: CanChange, source_id: UUID, form: Form) -> Response:
-    source = _load(view, source_id)
+    source = load_source(view, source_id)
     chosen = source_kinds.kind_of(source.kind)
     settings, secrets = parse_values(chosen, form)
     shown = {field.name for field in _visible_fields(chosen)}
@@ -196,7 +201,7 @@ def edit(view: CanChange, source_id: UUID, form: Form) -> Response:
 
 @router.post("/sources/{source_id}/do")
 def run_action(view: CanChange, source_id: UUID, form: Form) -> Response:
-    source, action = _load(view, source_id), form.get("do", "")
+    source, action = load_source(view, source_id), form.get("do", "")
     actions = {"sync": sources.sync_now, "pause": sources.pause, "resume": sources.resume}
     if action == "check":
         return _show(view, source_id, source_access.check(source, view.context.keyring, QuietContext()))
@@ -215,7 +220,43 @@ def run_action(view: CanChange, source_id: UUID, form: Form) -> Response:
     return redirect(f"/sources/{source_id}")
 
 
-def _load(view: View, source_id: UUID) -> Source:
+def show_form(
+    view: View,
+    kind: Any,
+    settings: Mapping[str, Any],
+    name: str,
+    error: Exception | None,
+    status: int = 422,
+    /,
+    **values: Any,
+) -> Response:
+    """The form of a new source, with what was entered, except for secrets."""
+    shown = {
+        "kind": kind,
+        "source": None,
+        "fields": _visible_fields(kind, settings),
+        "name": name,
+        "error": without_paths(str(error)) if error else None,
+        "signs_in": kind.sign_in is not None,
+        "only_signs_in": kind.sign_in is not None and kind.name != "imap",
+        "redirect_uri": redirect_uri(view),
+        "found": None,
+        "address": "",
+    }
+    return view.page("source_form.html", status, **{**shown, **values})
+
+
+def redirect_uri(view: View) -> str | None:
+    """Where a provider sends the browser back to. None if the browser would not find the way: on another machine, without
+    ARCHIVER_URL."""
+    if view.context.settings.archiver_url:
+        return page_address(view.context.settings) + SIGN_IN_CALLBACK
+    if host_of(view.request.scope) in _LOCAL:
+        return f"{view.request.url.scheme}://{view.request.url.netloc}{SIGN_IN_CALLBACK}"
+    return None
+
+
+def load_source(view: View, source_id: UUID) -> Source:
     with view.context.reading() as connection:
         source = source_rows.load(connection, source_id)
     if source is None or source.removed_at is not None:
@@ -227,7 +268,7 @@ def _journal(view: View, connection: Any) -> JournalActivity | None:
     return read_activity(connection, view.context.settings.archiver_data, datetime.now(UTC))
 
 
-def _kind(view: View, name: str) -> Any:
+def addable_kind(view: View, name: str) -> Any:
     if name not in {kind.name for kind in _addable(view)}:
         raise NotFound(f"unknown kind of source {name[:50]!r}")
     return source_kinds.kind_of(name)
@@ -236,6 +277,8 @@ def _kind(view: View, name: str) -> Any:
 def _visible_fields(kind: Any, values: Mapping[str, Any] | None = None) -> list[FormField]:
     """Without settings that name files on the server."""
     hidden = source_kinds.server_paths(kind)
+    if kind.sign_in is not None and kind.name != "imap":
+        hidden |= _SIGNED_IN_ONLY
     return [field for field in fields_of(kind, values) if field.name not in hidden]
 
 
