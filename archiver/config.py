@@ -89,6 +89,7 @@ class Settings(BaseModel):
     storage_s3_object_lock_days: Annotated[int, Field(ge=0, le=36500)] = 0
     storage_s3_cache_bytes: Size = 1 << 30
     storage_encryption_key: SecretStr | None = None
+    compact_frequency: Schedule | Literal["never"] = "1d"
     encryption_key: SecretStr | None = None
 
     # the first administrator, for installations without a person at the keyboard

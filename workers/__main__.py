@@ -27,6 +27,7 @@ from archiver.maintenance.snapshot import ensure_signing_key
 from archiver.queue.jobs import (
     AdvanceWorkflow,
     ApplyRetention,
+    CompactPacks,
     EvaluateAlerts,
     QueueName,
     ReconcileIndex,
@@ -173,6 +174,7 @@ def _relay(work: WorkerContext, database_url: str, redis_url: str, concurrency: 
         ReconcileIndex(): settings.reconcile_frequency,
         EvaluateAlerts(): _ALERTS_EVERY,
         ApplyRetention(): settings.retention_frequency,
+        CompactPacks(): settings.compact_frequency,
     }
     settlers = {AdvanceWorkflow.name: advance_workflow.give_up}
     limits = (concurrency, settings.queue_max_depth, settings.import_slots)

@@ -15,17 +15,21 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 from sqlalchemy import Connection, Engine, text
 
+from archiver.config import Settings
 from archiver.db import sql
 from archiver.logs import get_logger
 from archiver.maintenance.backups.pack_removal import remove_retired
+from archiver.maintenance.checks import outcomes
 from archiver.maintenance.recovery.adopt import Adopted, adopt
 from archiver.maintenance.rows import FilledPack
 from archiver.store.archive import Archive
 from archiver.store.backend import SealedPack
+from archiver.store.capacity import NoRoom, check_disk
 from archiver.store.errors import Damage
 from archiver.store.files import remove_older
 from archiver.store.frames import FrameKind
@@ -112,6 +116,33 @@ def compact(
             work = _Work(engine, archive, scratch, rekey=rekey, everything=everything or only is not None)
             done = work.replace(_packs(engine, ids), done)
     return done
+
+
+class CompactionStopped(Exception):
+    """Between two packs: what was compacted stays so, and the rest waits for the next time."""
+
+
+def compact_on_schedule(settings: Settings, engine: Engine, archive: Archive, should_stop: Callable[[], bool]) -> Compacted:
+    """As `archiver compact` does, and records the outcome. Raises CompactionStopped if it has to stop, or the disk is full."""
+
+    def check(more_bytes: int) -> None:
+        if should_stop():
+            raise CompactionStopped("the worker stops, or the time is over")
+        check_disk(settings, more_bytes)
+
+    try:
+        done = compact(engine, archive, settings.archiver_data / "scratch", check_room=check)
+    except NoRoom as error:
+        _record(engine, succeeded=False, reason=str(error))
+        raise CompactionStopped(str(error)) from error
+    figures = {"bytes_before": done.bytes_before, "bytes_after": done.bytes_after, "removed": done.removed}
+    _record(engine, succeeded=not done.damage, **figures, problems=list(done.damage[:20]))
+    return done
+
+
+def _record(engine: Engine, *, succeeded: bool, **details: Any) -> None:
+    with engine.begin() as connection:
+        outcomes.record(connection, outcomes.COMPACT, succeeded=succeeded, **details)
 
 
 def _packs(engine: Engine, only: list[UUID] | None = None) -> list[FilledPack]:

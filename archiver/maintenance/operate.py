@@ -15,10 +15,12 @@ from archiver.access import audit
 from archiver.access.principal import Principal
 from archiver.db.sql import query
 from archiver.errors import UsageError
-from archiver.queue.jobs import EvaluateAlerts, Job, QueueName, ReconcileIndex, ScheduleContinuousSync
+from archiver.queue.jobs import CompactPacks, EvaluateAlerts, Job, QueueName, ReconcileIndex, ScheduleContinuousSync
 from archiver.queue.queues import JobQueues
 
-SCHEDULES: dict[str, Job] = {job.name: job for job in (ScheduleContinuousSync(), ReconcileIndex(), EvaluateAlerts())}
+SCHEDULES: dict[str, Job] = {
+    job.name: job for job in (ScheduleContinuousSync(), ReconcileIndex(), EvaluateAlerts(), CompactPacks())
+}
 _POLL_SECONDS = 0.5
 _REQUEUE = "UPDATE outbox SET sent_at = NULL WHERE queue = :queue AND sent_at IS NOT NULL RETURNING id"
 

@@ -225,6 +225,16 @@ class ApplyRetention(Job):
     timeout_seconds = 3600.0
 
 
+@dataclass(frozen=True, slots=True)
+class CompactPacks(Job):
+    """Drops deleted content from the packs, and merges small ones."""
+
+    name = "compact-packs"
+    queues = frozenset({QueueName.INDEXING})
+    priority = ATTACHMENTS_PRIORITY
+    timeout_seconds = 4 * 3600.0
+
+
 JOBS: dict[str, type[Job]] = {
     kind.name: kind
     for kind in (
@@ -239,6 +249,7 @@ JOBS: dict[str, type[Job]] = {
         RethreadJob,
         ReconcileIndex,
         ApplyRetention,
+        CompactPacks,
         AdvanceWorkflow,
         EvaluateAlerts,
     )

@@ -19,6 +19,7 @@ from archiver.queue.connection import request_client
 from archiver.queue.jobs import Job, JobEnvelope, Ping, QueueName, options
 
 _MARK = "archiver:mark"
+_NEVER = "never"
 _SETTLED = "archiver-settled"
 """In the hash of a failed job that Postgres knows of. It stays in Redis for people to see, until its time is over."""
 _SETTLE = "if redis.call('EXISTS', KEYS[1]) == 1 then return redis.call('HSET', KEYS[1], ARGV[1], '1') end return 0"
@@ -123,8 +124,11 @@ class JobQueues:
         return bool(await self._queues[queue].isPaused())
 
     async def ensure_schedule(self, queue: QueueName, job: Job, schedule: str) -> None:
-        """Ensures that `job` runs on this schedule. A correct schedule is not replaced, because that would lose a tick that is
-        due."""
+        """Ensures that `job` runs on this schedule, which may be "never". A correct schedule is not replaced, because that
+        would lose a tick that is due."""
+        if schedule == _NEVER:
+            await self._queues[queue].removeJobScheduler(job.name)
+            return
         seconds = interval_seconds(schedule)
         wanted: dict[str, Any] = {"every": seconds * 1000} if seconds else {"pattern": schedule, "tz": "UTC"}
         bull = self._queues[queue]

@@ -6,6 +6,7 @@ from typing import Any
 from archiver.queue.jobs import (
     AdvanceWorkflow,
     ApplyRetention,
+    CompactPacks,
     ContinuousSync,
     EvaluateAlerts,
     IndexEmailBatch,
@@ -21,6 +22,7 @@ from archiver.queue.jobs import (
 from workers.processors import (
     advance_workflow,
     apply_retention,
+    compact_packs,
     continuous_sync,
     evaluate_alerts,
     index_email_batch,
@@ -48,6 +50,7 @@ PROCESSORS: dict[str, Processor] = {
     RethreadJob.name: rethread.process,
     ReconcileIndex.name: reconcile_index.process,
     ApplyRetention.name: apply_retention.process,
+    CompactPacks.name: compact_packs.process,
     AdvanceWorkflow.name: advance_workflow.process,
     EvaluateAlerts.name: evaluate_alerts.process,
 }

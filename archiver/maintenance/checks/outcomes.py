@@ -13,6 +13,7 @@ from archiver.db.values import json_text
 VERIFY = "verify"
 BACKUP = "backup"
 DRILL = "drill"
+COMPACT = "compact"
 KEYS_COPIED = "keys-copied"
 SUMMARY = "weekly-summary"
 
