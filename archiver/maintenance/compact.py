@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Collection, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -30,7 +30,7 @@ from archiver.maintenance.rows import FilledPack
 from archiver.store.archive import Archive
 from archiver.store.backend import SealedPack
 from archiver.store.capacity import NoRoom, check_disk
-from archiver.store.errors import Damage
+from archiver.store.errors import Damage, PackLocked
 from archiver.store.files import remove_older
 from archiver.store.frames import FrameKind
 from archiver.store.listing import list_pack
@@ -251,7 +251,8 @@ class _Work:
             with self.engine.begin() as connection:
                 _repoint(connection, [pack.id for pack in packs], made, moved)
         except _Changed:
-            self.archive.backend.remove(made.id)
+            with suppress(PackLocked):  # a copy of frames that stay: it is taken in by the next run
+                self.archive.backend.remove(made.id)
             return None
         return made
 

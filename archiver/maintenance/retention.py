@@ -12,6 +12,7 @@ from archiver.config import Settings
 from archiver.errors import NotReady
 from archiver.evidence.signing import load_key
 from archiver.maintenance.erasure.eraser import Eraser
+from archiver.maintenance.object_locks import extend_locks
 from archiver.maintenance.snapshot import ensure_signing_key, save_config
 from archiver.retention import erasures, holds
 from archiver.retention.runs import SYSTEM, Executor, RetentionRun, Sign
@@ -35,6 +36,7 @@ def apply(
     except NotReady as error:  # only lists and counts depend on it
         _log.warning("holds_not_refreshed", reason=str(error))
     run = executor(engine, archive, keyring).run(settings.retention_max_deletions, stopping)
+    extend_locks(engine, archive)
     if run is not None and run.finished_at is not None:
         save_config(engine, archive)  # with the receipt
     return run

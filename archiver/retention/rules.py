@@ -127,6 +127,12 @@ class RuleBook:
         return f"greatest({', '.join([*ends, _LABEL_KEEPS_UNTIL])})"
 
     @property
+    def known_kept_until(self) -> str:
+        """The same, without policies of which it is not known yet whether they apply."""
+        ends = [f"CASE WHEN {rule.matches} THEN {rule.kept_until} END" for rule in self.rules if rule.kept_until]
+        return f"greatest({', '.join([*ends, _LABEL_KEEPS_UNTIL])})"
+
+    @property
     def deletes_something(self) -> bool:
         return any(rule.deleted_from for rule in self.rules)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Protocol
 from uuid import UUID
@@ -89,7 +89,16 @@ class Backend(Protocol):
         """Adds a finished pack, atomically and durably."""
 
     def remove(self, pack_id: UUID) -> None:
-        """No error if it is gone already."""
+        """No error if it is gone already. Raises PackLocked."""
+
+    @property
+    def can_lock(self) -> bool:
+        """Whether packs can be locked until a time, which no one can shorten."""
+
+    def lock_until(self, pack_id: UUID, until: datetime) -> None: ...
+
+    def locked_until(self, pack_id: UUID) -> datetime | None:
+        """None: it is not locked."""
 
     def sweep(self, age: timedelta) -> None:
         """Removes temporary files that killed processes left, older than `age`; never a pack."""

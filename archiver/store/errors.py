@@ -16,6 +16,10 @@ class StoreUnavailable(StoreError):
     """Nothing was stored: no space, a read-only or failing disk, no response from the bucket. Trying again later helps."""
 
 
+class PackLocked(StoreError):
+    """The bucket refuses to remove a pack before its Object Lock ends."""
+
+
 class UnknownVersion(StoreError):
     """A pack was written by a newer version of the program."""
 

@@ -8,7 +8,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from uuid import UUID
 
@@ -172,6 +172,16 @@ class LocalPacks:
         self._readers.forget(pack_id)
         self._files.unlink(self.folder / pack_name(pack_id))
         self._files.fsync_folder(self.folder)
+
+    @property
+    def can_lock(self) -> bool:
+        return False
+
+    def lock_until(self, pack_id: UUID, until: datetime) -> None:
+        """A folder has no such lock: sealed packs are read-only for their owner, who can change that."""
+
+    def locked_until(self, pack_id: UUID) -> datetime | None:
+        return None
 
     def sweep(self, age: timedelta) -> None:
         remove_older(self.folder.glob(".*.pack.new"), age)

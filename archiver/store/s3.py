@@ -5,9 +5,11 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import boto3
@@ -24,7 +26,7 @@ from archiver.store.backend import PackFile, SealedPack, Written
 from archiver.store.cache import BlockCache
 from archiver.store.dictionaries import Trainer
 from archiver.store.encoder import Record
-from archiver.store.errors import LostPack, StoreUnavailable
+from archiver.store.errors import LostPack, PackLocked, StoreUnavailable
 from archiver.store.files import OsFiles, remove_older
 from archiver.store.keys import PackKeys
 from archiver.store.writer import PackWriter, pack_name
@@ -75,9 +77,8 @@ class Bucket:
             client_options={"allow_http": bool(self.endpoint and self.endpoint.startswith("http://"))},
         )
 
-    def put_locked(self, path: Path, key: str) -> None:
-        """Uploads under Object Lock: the object can't be removed at any time."""
-        client = boto3.client(
+    def _client(self) -> Any:
+        return boto3.client(
             "s3",
             endpoint_url=self.endpoint,
             region_name=self.region,
@@ -85,6 +86,10 @@ class Bucket:
             aws_secret_access_key=self.secret_access_key.get_secret_value(),
             config=Config(s3={"addressing_style": "path" if self.force_path_style else "auto"}),
         )
+
+    def put_locked(self, path: Path, key: str) -> None:
+        """Uploads under Object Lock: the object can't be removed at any time."""
+        client = self._client()
         until = datetime.now(UTC) + timedelta(days=self.object_lock_days)
         locked = {"ObjectLockMode": "COMPLIANCE", "ObjectLockRetainUntilDate": until}
         try:
@@ -93,6 +98,44 @@ class Bucket:
             raise StoreUnavailable(f"can't store {key} in the bucket {self.name} under Object Lock: {error}") from error
         finally:
             client.close()
+
+    def lock(self, key: str, until: datetime) -> None:
+        retention = {"Mode": "COMPLIANCE", "RetainUntilDate": until}
+        with closing(self._client()) as client, _translated(f"can't lock {key} in the bucket {self.name}"):
+            client.put_object_retention(Bucket=self.name, Key=key, Retention=retention)
+
+    def locked_until(self, key: str) -> datetime | None:
+        """The end of a lock in compliance mode; other modes can be removed by whoever has the right."""
+        with closing(self._client()) as client, _translated(f"can't read the lock of {key} in the bucket {self.name}"):
+            try:
+                found = client.head_object(Bucket=self.name, Key=key)
+            except ClientError as error:
+                if error.response.get("Error", {}).get("Code") in ("404", "NoSuchKey"):
+                    return None
+                raise
+        until: datetime | None = found.get("ObjectLockRetainUntilDate")
+        return until if found.get("ObjectLockMode") == "COMPLIANCE" else None
+
+    def remove_versions(self, key: str) -> None:
+        """All of them: a bucket with Object Lock keeps the versions of an object that was deleted by its name."""
+        with closing(self._client()) as client, _translated(f"can't remove {key} from the bucket {self.name}"):
+            listed = client.list_object_versions(Bucket=self.name, Prefix=key)
+            for version in [*listed.get("Versions", ()), *listed.get("DeleteMarkers", ())]:
+                if version["Key"] == key:
+                    try:
+                        client.delete_object(Bucket=self.name, Key=key, VersionId=version["VersionId"])
+                    except ClientError as error:
+                        if error.response.get("Error", {}).get("Code") == "AccessDenied":
+                            raise PackLocked(f"{key} is locked in the bucket {self.name}") from error
+                        raise
+
+
+@contextmanager
+def _translated(what: str) -> Iterator[None]:
+    try:
+        yield
+    except (BotoCoreError, ClientError) as error:
+        raise StoreUnavailable(f"{what}: {first_line(error)}") from error
 
 
 class S3Packs:
@@ -202,12 +245,25 @@ class S3Packs:
         name = pack_name(pack_id)
         self._cache.forget(name)
         self._sizes.pop(pack_id, None)
+        if self.can_lock:
+            self._bucket.remove_versions(_PREFIX + name)
+            return
         try:
             obstore.delete(self._store, _PREFIX + name)
         except FileNotFoundError:
             return
         except BaseError as error:
             raise StoreUnavailable(f"can't remove {name} from the bucket {self._bucket.name}: {first_line(error)}") from error
+
+    @property
+    def can_lock(self) -> bool:
+        return self._bucket.object_lock_days > 0
+
+    def lock_until(self, pack_id: UUID, until: datetime) -> None:
+        self._bucket.lock(_PREFIX + pack_name(pack_id), until)
+
+    def locked_until(self, pack_id: UUID) -> datetime | None:
+        return self._bucket.locked_until(_PREFIX + pack_name(pack_id))
 
     def sweep(self, age: timedelta) -> None:
         remove_older(self._scratch.glob(f"{_BATCH}*"), age)

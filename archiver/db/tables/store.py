@@ -29,6 +29,9 @@ class PackTable(Base):
     removed_at: Mapped[datetime | None]
     """When the file of a retired pack was removed."""
     verified_at: Mapped[datetime | None]
+    locked_until: Mapped[datetime | None]
+    """In a bucket with Object Lock."""
+    lock_checked_at: Mapped[datetime | None]
 
     __table_args__ = (one_of("state", PackState), Index("ix_packs_state", "state"))
 

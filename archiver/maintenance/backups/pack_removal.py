@@ -9,7 +9,11 @@ from uuid import UUID
 
 from sqlalchemy import Engine, text
 
+from archiver.logs import get_logger
 from archiver.store.archive import Archive
+from archiver.store.errors import PackLocked
+
+_log = get_logger(__name__)
 
 _KEEP = text("SELECT pg_advisory_xact_lock_shared(hashtextextended('archiver:pack-files', 0))")
 _MAY_REMOVE = text("SELECT pg_try_advisory_xact_lock(hashtextextended('archiver:pack-files', 0))")
@@ -47,7 +51,11 @@ def remove_retired(engine: Engine, archive: Archive, age: timedelta) -> int:
         with engine.begin() as connection:
             if not connection.execute(_MAY_REMOVE).scalar_one():
                 break
-            archive.backend.remove(pack_id)
+            try:
+                archive.backend.remove(pack_id)
+            except PackLocked as locked:
+                _log.info("pack_stays_locked", reason=str(locked))
+                continue
             connection.execute(_REMOVED, {"id": pack_id})
         removed += 1
     return removed

@@ -25,6 +25,7 @@ from archiver.maintenance.checks.verify_segment import (
     segments,
 )
 from archiver.maintenance.erasure.check import check_erasures
+from archiver.maintenance.object_locks import lock_problems
 from archiver.maintenance.process_pool import MAX_PROCESSES, useful_processes, workers
 from archiver.maintenance.recovery.journal_loss import copies_without_journal
 from archiver.maintenance.rows import PACKS, PackRow
@@ -171,6 +172,7 @@ class _Verification:
         self._unknown_ends()
         self._unknown_messages()
         self._erasures()
+        self._locks()
         self._counts()
         return self.report
 
@@ -321,6 +323,10 @@ class _Verification:
         for frame, what in problems:
             pack, offset = (pack_name(frame.pack_id), frame.offset) if frame else ("-", 0)
             self.report.problems.append(VerifyProblem(pack, offset, what))
+
+    def _locks(self) -> None:
+        for pack_id, what in lock_problems(self.engine, self.archive):
+            self.report.problems.append(VerifyProblem(pack_name(pack_id), 0, what))
 
     def _counts(self) -> None:
         with self.engine.connect() as connection:

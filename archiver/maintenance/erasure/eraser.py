@@ -86,6 +86,7 @@ _LIVE = "SELECT position FROM objects WHERE pack_id = :id"
 _NOTE_PACKS = """
     UPDATE erasures SET pack_ids = ARRAY(SELECT DISTINCT unnest(pack_ids || CAST(:ids AS uuid[]))) WHERE id = :id"""
 _FILES_LEFT = "SELECT count(*) FROM packs WHERE id = ANY(:ids) AND removed_at IS NULL"
+_LOCKED_UNTIL = "SELECT max(locked_until) FROM packs WHERE id = ANY(:ids) AND removed_at IS NULL"
 _FINISH = """
     UPDATE erasures SET finished_at = :at, receipt = :receipt, signature = :signature, key = :key, error = NULL
     WHERE id = :id"""
@@ -227,9 +228,16 @@ class Eraser:
         with self.engine.connect() as connection:
             left = sql.query_one(connection, _FILES_LEFT, int, ids=self._load(erasure.id).pack_ids)
         if left:
-            return self._wait(erasure, f"{left} replaced pack files are removed a day after")
+            return self._wait(erasure, self._why_files_stay(erasure, left))
         self._register()  # again, if a process was killed before it could
         return self._finish(erasure.id, self._clear_index(erasure))
+
+    def _why_files_stay(self, erasure: Erasure, count: int) -> str:
+        with self.engine.connect() as connection:
+            until: datetime | None = sql.query_one(connection, _LOCKED_UNTIL, datetime, ids=self._load(erasure.id).pack_ids)
+        if until is not None and until > datetime.now(UTC):
+            return f"{count} replaced packs are under Object Lock, the last until {until:%Y-%m-%d}: the bucket keeps the bytes"
+        return f"{count} replaced pack files are removed a day after"
 
     def _wait(self, erasure: Erasure, why: str) -> bool:
         with self.engine.begin() as connection:

@@ -6,7 +6,8 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from datetime import timedelta
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,22 @@ import boto3
 import pytest
 from botocore.exceptions import ClientError
 from pydantic import SecretStr
+from sqlalchemy import text
 
+from archiver.access.principal import LOCAL_OPERATOR
+from archiver.access.scope import EVERYTHING
+from archiver.db.ids import message_uuid
 from archiver.maintenance.checks.verify import verify
 from archiver.maintenance.compact import compact
+from archiver.maintenance.object_locks import extend_locks
 from archiver.maintenance.recovery.rebuild import rebuild
+from archiver.retention import policies
+from archiver.retention.labels import Labelling, LabelRequest
+from archiver.retention.policies import NewPolicy
 from archiver.store.archive import Archive
 from archiver.store.cache import BlockCache
 from archiver.store.dictionaries import Trainer
-from archiver.store.errors import LostPack, StoreUnavailable
+from archiver.store.errors import LostPack, PackLocked, StoreUnavailable
 from archiver.store.keys import PackKeys
 from archiver.store.open import DatabasePlaces
 from archiver.store.s3 import Bucket, S3Packs
@@ -87,7 +96,8 @@ def open_s3(world: World, bucket: Bucket, folder: Path, cache_bytes: int = 64 <<
     backend = S3Packs(bucket, keys, trainer, folder / "scratch", BlockCache(folder / "cache", cache_bytes))
     for pack_id in list(backend.packs()):  # the server is shared by the tests, the bucket is not
         if not world.rows("SELECT 1 FROM packs WHERE id = :i", i=pack_id) and not world.opened:
-            backend.remove(pack_id)
+            with suppress(PackLocked):
+                backend.remove(pack_id)
     world.archive = Archive(backend, keys, trainer, places)
     world.opened.append(world.archive)
     world.archive.use_newest_dictionary()
@@ -216,3 +226,62 @@ def test_the_cache_keeps_to_its_limit(tmp_path: Path) -> None:
     assert len(fetched) == before
     again.forget("p")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_locks_follow_the_policies_and_are_never_shortened(world: World, bucket: Bucket, tmp_path: Path) -> None:
+    client = _client(bucket)
+    if "locked" not in [item["Name"] for item in client.list_buckets()["Buckets"]]:
+        pytest.skip("this server has no Object Lock")
+    client.create_bucket(Bucket="followed", ObjectLockEnabledForBucket=True)
+    followed = Bucket("followed", "us-east-1", ACCESS, SecretStr(SECRET), bucket.endpoint, True, object_lock_days=30)
+    ingest = open_s3(world, followed, tmp_path)
+    received_at = datetime.now(UTC) - timedelta(days=100)
+    first, second = (RawMessage(f"{number}", mail(number), received_at=received_at) for number in (1, 2))
+    ingest.store_batch(world.origin(), Batch((first,)))
+    ingest.store_batch(world.origin(SECOND), Batch((second,)))
+    backend = world.archive.backend
+
+    def ends() -> list[int]:
+        """In days from now, of each pack with mail."""
+        ids = [row[0] for row in world.rows("SELECT DISTINCT pack_id FROM objects WHERE kind = 'message' ORDER BY 1")]
+        found = [backend.locked_until(one) for one in ids]
+        return [round((one - datetime.now(UTC)).total_seconds() / 86400) for one in found if one is not None]
+
+    assert ends() == [30, 30]
+    assert extend_locks(world.engine, world.archive) == 0
+    new = NewPolicy("Keep", "law", "mailbox:alice@example.org", keep_for="400d")
+    version = policies.propose(world.engine, LOCAL_OPERATOR, new)
+    assert extend_locks(world.engine, world.archive) == 1
+    assert ends() == [300, 30]
+    assert extend_locks(world.engine, world.archive) == 0
+    policies.retire(world.engine, LOCAL_OPERATOR, version.policy_id, "the law has changed")
+    message_id = message_uuid(hashlib.sha256(second.data or b"").digest())
+    until = datetime.now(UTC) + timedelta(days=500)
+    labelling = Labelling(world.engine, world.archive, LOCAL_OPERATOR, EVERYTHING)
+    labelling.put(LabelRequest("keep-until", [message_id], until))
+    assert extend_locks(world.engine, world.archive) == 1
+    assert ends() == [300, 500]
+    assert verify(world.engine, world.archive).problems == []
+    with world.engine.begin() as connection:
+        connection.execute(text("UPDATE packs SET locked_until = locked_until + interval '1 day' WHERE locked_until > now()"))
+    found = [one.what for one in verify(world.engine, world.archive).problems]
+    assert found
+    assert all("the bucket locks this pack only until" in one for one in found)
+
+
+def test_a_locked_pack_that_was_replaced_stays_until_its_lock_ends(world: World, bucket: Bucket, tmp_path: Path) -> None:
+    client = _client(bucket)
+    if "locked" not in [item["Name"] for item in client.list_buckets()["Buckets"]]:
+        pytest.skip("this server has no Object Lock")
+    client.create_bucket(Bucket="replaced", ObjectLockEnabledForBucket=True)
+    locked = Bucket("replaced", "us-east-1", ACCESS, SecretStr(SECRET), bucket.endpoint, True, object_lock_days=30)
+    ingest = open_s3(world, locked, tmp_path)
+    for number in (1, 2):
+        ingest.store_batch(world.origin(), Batch((RawMessage(f"{number}", mail(number)),)))
+    for _ in range(2):
+        compact(world.engine, world.archive, tmp_path / "scratch", keep_retired=timedelta(0), rest_seconds=0)
+    assert world.value("SELECT count(*) FROM packs WHERE state = 'retired' AND removed_at IS NULL") == 2
+    assert len(list(world.archive.backend.packs())) == 3
+    with pytest.raises(PackLocked):
+        world.archive.backend.remove(next(world.archive.backend.packs()))
+    assert verify(world.engine, world.archive, full=True).problems == []
