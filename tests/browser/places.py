@@ -51,6 +51,8 @@ PATHS = {
     "api": "/settings/api",
     "users": "/settings/users",
     "audit": "/settings/audit",
+    "share": "/share",
+    "offline": "/offline",
     "error": "/messages/nonsense",
     "styleguide": "/styleguide",
 }

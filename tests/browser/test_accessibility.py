@@ -75,6 +75,11 @@ def test_menus_and_dialogs(page: Page) -> None:
     page.keyboard.press("?")
     expect(page.get_by_role("dialog")).to_be_visible()
     assert in_both_themes(page) == []
+    page.keyboard.press("Escape")
+    page.keyboard.press("Control+k")
+    page.keyboard.type("a")
+    expect(page.get_by_role("dialog", name="Commands")).to_be_visible()
+    assert in_both_themes(page) == []
 
 
 def test_pages_for_those_who_are_not_signed_in(stranger: Page) -> None:

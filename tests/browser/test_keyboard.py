@@ -49,7 +49,7 @@ def test_on_a_narrow_screen_enter_opens_the_message_and_escape_comes_back(page: 
     page.keyboard.press("j")
     page.keyboard.press("Enter")
     expect(page).to_have_url(re.compile(r"/messages/[0-9a-f-]{36}\?q=zephyr"))
-    expect(page.locator("h1")).to_have_text("Zephyr plans and pictures")
+    expect(page.locator("article h1")).to_have_text("Zephyr plans and pictures")
     page.keyboard.press("Escape")
     expect(page).to_have_url(re.compile(r"/\?q=zephyr$"))
 

@@ -135,6 +135,14 @@ def _beginnings(view: View, thread: ConversationWindow, opened: UUID) -> dict[UU
         return {}
 
 
+@router.get("/messages/{message_id}/prepare")
+def prepare(view: Viewed, message_id: UUID) -> Response:
+    """Parses the message that a reader will probably open next. Nothing of it is sent, so the audit log has nothing of it."""
+    sha256, size = visible(view, message_id)
+    view.context.opener.read(view.principal.user_id, sha256, size, "cid")
+    return Response(status_code=204)
+
+
 @router.post("/messages/{message_id}/conversation")
 def change_conversation(view: Posted, form: Form, message_id: UUID) -> Response:
     """Splits the conversation before this message, or joins it again."""
