@@ -50,10 +50,11 @@ class JmapMailboxFetch:
 
     def batches(self, state: Mapping[str, Json]) -> Iterator[Batch]:
         cursor, rules = read_cursor(state, self.address), rules_digest(self.settings)
+        paths = read_paths(state) if cursor.state else {}
         if cursor.rules != rules or not cursor.state:
             cursor = JmapCursor(rules=rules)
         try:
-            yield from self._run(cursor, read_paths(state))
+            yield from self._run(cursor, paths)
         except MethodRefused as refused:
             raise Unavailable(f"the server rejected a request: {refused}") from refused
 

@@ -66,14 +66,15 @@ IMAP_SUBJECTS: dict[str, Callable[[Dovecot], AbstractContextManager[Subject]]] =
 }
 
 
-def fill_for_the_suite(server: OtherImap) -> None:
-    if not server.filled:
-        for folder, count in OTHERS.items():
-            server.fill("contract", folder, [message(number, 1000, folder.encode().hex()) for number in range(count)])
+def fill_for_the_suite(server: OtherImap, user: str = "contract", inbox: int = 230) -> None:
+    if user not in server.filled:
+        for folder, count in {**OTHERS, "INBOX": inbox}.items():
+            server.fill(user, folder, [message(number, 1000, folder.encode().hex()) for number in range(count)])
+    if "stalled" not in server.filled:
         server.fill("stalled", "INBOX", [message(number, 1000) for number in range(300)])
 
 
-OTHERS = {"INBOX": 390, "Projekte/Übersicht": 40, "日本語 フォルダ": 3, "Trash": 3}
+OTHERS = {"INBOX": 230, "Projekte/Übersicht": 40, "日本語 フォルダ": 3, "Trash": 3}
 
 
 @contextmanager

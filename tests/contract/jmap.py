@@ -18,9 +18,9 @@ from tests.support.tcp_proxy import proxy
 @contextmanager
 def jmap(server: OtherImap) -> Iterator[Subject]:
     opened: list[JmapConnector] = []
-    fill_for_the_suite(server)
+    fill_for_the_suite(server, "jmap", inbox=360)
 
-    def connect(port: int = server.http_port, user: str = "contract", **more: Any) -> Connector:
+    def connect(port: int = server.http_port, user: str = "jmap", **more: Any) -> Connector:
         settings = JmapSettings.model_validate({"url": f"http://127.0.0.1:{port}", "user": user, **more})
         opened.append(JmapConnector(settings, JmapSecrets.model_validate({"password": PASSWORD}), QuietContext()))
         return opened[-1]
