@@ -21,7 +21,7 @@ from archiver.sources import rows as source_rows
 from archiver.sources import runs
 from archiver.sources import service as sources
 from archiver.sources.null_context import QuietContext
-from benchmarks.engine import _servers
+from benchmarks.engine import servers
 from benchmarks.report import figure, load
 from tests.support.google_server import google_server
 
@@ -41,7 +41,7 @@ def measure(cloud: Callable[[Path, dict[str, str], Engine, Workers, int], None],
     """`cloud` is measured with 1, 10 and 100 mailboxes, or with as many as CLOUD_MAILBOXES says."""
     load()
     wanted = [int(one) for one in os.environ.get("CLOUD_MAILBOXES", "1,10,100").split(",")]
-    with tempfile.TemporaryDirectory(prefix="archiver-bench-") as name, _servers(Path(name)) as (own, engine, _):
+    with tempfile.TemporaryDirectory(prefix="archiver-bench-") as name, servers(Path(name)) as (own, engine, _):
         environment = {**own, **settings}
         with running(environment, workers) as started:
             _warm_up(environment, engine, started)

@@ -36,17 +36,17 @@ from benchmarks.report import figure, load
 
 def main() -> None:
     load()
-    with tempfile.TemporaryDirectory(prefix="archiver-bench-") as place, _servers(Path(place)) as (environment, engine, valkey):
+    with tempfile.TemporaryDirectory(prefix="archiver-bench-") as place, servers(Path(place)) as (environment, engine, valkey):
         _idle_tick(engine)
         _redis_memory(valkey)
-        with _worker(environment):
+        with start_worker(environment):
             _empty_mailboxes(environment, engine)
             _batch_overhead(environment, engine)
             _small_beside_large(environment, engine)
 
 
 @contextmanager
-def _servers(place: Path) -> Iterator[tuple[dict[str, str], Engine, EmbeddedValkey]]:
+def servers(place: Path) -> Iterator[tuple[dict[str, str], Engine, EmbeddedValkey]]:
     folder = DataFolder(place / "data")
     folder.prepare()
     postgres, valkey = EmbeddedPostgres(folder), EmbeddedValkey(folder)
@@ -68,7 +68,7 @@ def _servers(place: Path) -> Iterator[tuple[dict[str, str], Engine, EmbeddedValk
 
 
 @contextmanager
-def _worker(environment: dict[str, str]) -> Iterator[None]:
+def start_worker(environment: dict[str, str]) -> Iterator[None]:
     command = [sys.executable, "-m", "workers", "ingestion"]
     worker = subprocess.Popen(command, env={**environment, "LOG_LEVEL": "warning"}, stdout=subprocess.DEVNULL)
     try:
@@ -78,7 +78,7 @@ def _worker(environment: dict[str, str]) -> Iterator[None]:
         worker.wait()
 
 
-def _sync(environment: dict[str, str], engine: Engine, name: str, **settings: Any) -> runs.Run:
+def sync(environment: dict[str, str], engine: Engine, name: str, **settings: Any) -> runs.Run:
     return runs.wait_for_run(engine, _start(environment, engine, name, **settings), None, 600, lambda _: None)
 
 
@@ -91,8 +91,8 @@ def _start(environment: dict[str, str], engine: Engine, name: str, **settings: A
 
 
 def _empty_mailboxes(environment: dict[str, str], engine: Engine) -> None:
-    _sync(environment, engine, "warm", mailboxes=5, messages_per_mailbox=5)  # the worker is up
-    run = _sync(environment, engine, "empty", mailboxes=10_000, messages_per_mailbox=0, folders=["INBOX"])
+    sync(environment, engine, "warm", mailboxes=5, messages_per_mailbox=5)  # the worker is up
+    run = sync(environment, engine, "empty", mailboxes=10_000, messages_per_mailbox=0, folders=["INBOX"])
     assert run.mailboxes == 10_000
     figure("a session of 10,000 empty mailboxes", run.seconds, "s", "≤ 60")
 
@@ -100,15 +100,15 @@ def _empty_mailboxes(environment: dict[str, str], engine: Engine) -> None:
 def _batch_overhead(environment: dict[str, str], engine: Engine) -> None:
     """The same mail in many small batches and in few large ones: the difference is what a batch costs."""
     common = {"mailboxes": 1, "messages_per_mailbox": 4000, "folders": ["INBOX"], "bytes_per_message": 500}
-    few = _sync(environment, engine, "few", **common, batch_messages=200, seed=11)
-    many = _sync(environment, engine, "many", **common, batch_messages=50, seed=12)  # smaller ones are stored together
+    few = sync(environment, engine, "few", **common, batch_messages=200, seed=11)
+    many = sync(environment, engine, "many", **common, batch_messages=50, seed=12)  # smaller ones are stored together
     figure("one batch more, with its fsync and its commit", 1000 * (many.seconds - few.seconds) / (80 - 20), "ms", "≤ 10")
     figure("4,000 small messages in batches of 200", few.archived / few.seconds, "messages/s")
 
 
 def _small_beside_large(environment: dict[str, str], engine: Engine) -> None:
     small = {"mailboxes": 20, "messages_per_mailbox": 50, "folders": ["INBOX"]}
-    alone = _sync(environment, engine, "small alone", **small, seed=21)
+    alone = sync(environment, engine, "small alone", **small, seed=21)
     large = _start(environment, engine, "large", mailboxes=100_000, messages_per_mailbox=20, folders=["INBOX"])
     while True:  # until its mailboxes are announced and the first ones run
         with engine.connect() as connection:
@@ -116,7 +116,7 @@ def _small_beside_large(environment: dict[str, str], engine: Engine) -> None:
         if progress is not None and progress.ended_mailboxes > 20:
             break
         time.sleep(0.5)
-    beside = _sync(environment, engine, "small beside", **small, seed=22)
+    beside = sync(environment, engine, "small beside", **small, seed=22)
     figure("a small source alone", alone.seconds, "s")
     figure("the same beside one with 100,000 mailboxes, times as long", beside.seconds / alone.seconds, "", "≤ 2")
 

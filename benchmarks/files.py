@@ -22,7 +22,7 @@ from archiver.config import load_settings
 from archiver.secrets import credentials_keyring
 from archiver.sources import imports, runs
 from archiver.sources.null_context import QuietContext
-from benchmarks.engine import _servers
+from benchmarks.engine import servers
 from benchmarks.report import figure, load
 from connectors.base import MailboxRef
 from connectors.files import FilesConnector, ImportSettings
@@ -120,7 +120,7 @@ def _whole_connector(path: Path, scratch: Path) -> int:
 
 def _import(place: Path, size: int) -> None:
     count = write_mbox(place / "import.mbox", size)
-    with _servers(place) as (environment, engine, _), _worker(environment) as worker:
+    with servers(place) as (environment, engine, _), start_worker(environment) as worker:
         keyring = credentials_keyring(load_settings(environment, Path("none")))
         for title in ("import, durable", "the same import again"):
             item = imports.begin(engine, keyring, [place / "import.mbox"], ADDRESS, {})
@@ -139,7 +139,7 @@ def _peak(pid: int) -> float:
 
 
 @contextmanager
-def _worker(environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+def start_worker(environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
     command = [sys.executable, "-m", "workers", "ingestion"]
     worker = subprocess.Popen(command, env={**environment, "LOG_LEVEL": "warning"}, stdout=subprocess.DEVNULL)
     try:

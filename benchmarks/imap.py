@@ -30,7 +30,7 @@ from archiver.sources import rows as source_rows
 from archiver.sources import runs
 from archiver.sources import service as sources
 from archiver.sources.null_context import QuietContext
-from benchmarks.engine import _servers, _worker
+from benchmarks.engine import servers, start_worker
 from benchmarks.report import figure, load
 from connectors.imap import ImapConnector, ImapSecrets, ImapSettings
 from connectors.imap.cursor import ImapCursor
@@ -98,9 +98,9 @@ def mbsync(server: Dovecot, count: int) -> float | None:
 
 def archived(server: Dovecot, count: int) -> float:
     """Through the whole engine, as a running installation does it, in one worker."""
-    with tempfile.TemporaryDirectory(prefix="archiver-bench-") as place, _servers(Path(place)) as (environment, engine, _):
+    with tempfile.TemporaryDirectory(prefix="archiver-bench-") as place, servers(Path(place)) as (environment, engine, _):
         keyring = credentials_keyring(load_settings(environment, Path("none")))
-        with _worker(environment), _largest() as largest:
+        with start_worker(environment), _largest() as largest:
             warm = sources.add(engine, keyring, QuietContext(), "fake", "warm", {"messages_per_mailbox": 5}, {})
             _run(engine, warm)
             source = sources.add(
