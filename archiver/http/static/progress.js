@@ -6,14 +6,18 @@ const number = new Intl.NumberFormat(document.documentElement.lang);
 
 // A reload must not interrupt a user who is typing or uploading files.
 function refresh() {
-  if (!$(".upload") && !document.activeElement?.matches("input, select, textarea")) location.reload();
+  if (!$(".upload") && !document.activeElement?.matches("input, select, textarea")) {
+    const detail = $("[data-detail]");  // may be the response to a form, which a reload would send again
+    if (detail) location.assign(`/sources/${detail.dataset.source}`);
+    else location.reload();
+  }
 }
 
+// A rough length of time in the reader's language.
 function span(seconds) {
-  const [days, hours, minutes] = [seconds / 86400, seconds / 3600, seconds / 60].map(Math.round);
-  if (seconds >= 2 * 86400) return `${number.format(days)} d`;
-  if (seconds >= 2 * 3600) return `${number.format(hours)} h`;
-  return seconds > 90 ? `${number.format(minutes)} min` : `${seconds} s`;
+  const [unit, length] = seconds >= 172800 ? ["day", 86400] : seconds >= 7200 ? ["hour", 3600] : seconds > 90 ? ["minute", 60] : ["second", 1];
+  const format = new Intl.NumberFormat(document.documentElement.lang, { style: "unit", unit, unitDisplay: unit === "day" ? "long" : "short" });
+  return format.format(Math.round(seconds / length));
 }
 
 function set(root, session) {

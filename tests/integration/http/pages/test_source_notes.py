@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
+from archiver.db.ids import uuid7
 from tests.integration.http.conftest import Company
 from tests.support.imap_server import Script, imap_server
 
@@ -29,3 +30,44 @@ def test_the_form_has_notes_on_providers(company: Company) -> None:
     with company.client("admin") as admin:
         assert "export.imap.mail.yahoo.com" in admin.get(f"{company.url}/sources/add/imap").text
         assert "Notes on providers" not in admin.get(f"{company.url}/sources/add/google").text
+
+
+def test_a_running_sync_says_how_long_the_rest_takes(company: Company) -> None:
+    """A Gmail account over its API: 5 messages a second, by its quota."""
+    source, box, session = uuid7(), uuid7(), uuid7()
+    settings = '{"address": "a@gmail.com", "client_id": "1-x.apps.googleusercontent.com"}'
+    company.act(
+        "INSERT INTO ingestion_sources (id, kind, name, status, settings)"
+        " VALUES (:s, 'gmail', 'slow', 'importing', CAST(:settings AS jsonb))",
+        s=source,
+        settings=settings,
+    )
+    company.act("INSERT INTO mailboxes (id, source_id, address) VALUES (:b, :s, 'a@gmail.com')", b=box, s=source)
+    company.act(
+        "INSERT INTO sync_sessions (id, ingestion_source_id, is_initial_import, state, total_mailboxes)"
+        " VALUES (:x, :s, true, 'running', 1)",
+        x=session,
+        s=source,
+    )
+    company.act(
+        "INSERT INTO sync_session_mailboxes (session_id, mailbox_id, state, total, seen) VALUES (:x, :b, 'running', 100000, 0)",
+        x=session,
+        b=box,
+    )
+    try:
+        with company.client("admin") as admin:
+            running = {one["session"]["source"]: one["session"] for one in admin.get("/runs/running").json()["items"]}
+            assert running["slow"]["left_seconds"] == 20_000
+            for path in ("/sources", f"/sources/{source}"):
+                assert "about 5 h 33 min left" in admin.get(f"{company.url}{path}").text
+    finally:
+        for statement in (
+            "DELETE FROM sync_session_mailboxes WHERE session_id = :x",
+            "DELETE FROM sync_sessions WHERE id = :x",
+            "DELETE FROM mailboxes WHERE id = :b",
+            "DELETE FROM ingestion_sources WHERE id = :s",
+        ):
+            company.act(
+                statement,
+                **{name: value for name, value in (("x", session), ("b", box), ("s", source)) if f":{name}" in statement},
+            )
