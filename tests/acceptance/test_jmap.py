@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.acceptance.conftest import Archiver
 from tests.support.dovecot import PASSWORD, message
 from tests.support.other_imap import OtherImap
 
 
+@pytest.mark.chaos
 def test_from_source_add_to_a_search_hit(archiver: Archiver, cyrus_server: OtherImap, tmp_path: Path) -> None:
     cyrus_server.fill("accept", "INBOX", [message(number, 600, "accept") for number in range(5)])
     cyrus_server.fill("accept", "Projekte/Übersicht", [message(number, 600, "projects") for number in range(2)])
