@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -148,7 +149,10 @@ def _check_allowance(connection: Connection, run: StepRun, given: ExportInput, s
 
 def remove_everything(run: StepRun) -> None:
     """Rollback of the first step, and so the last one to run."""
-    run.input.files.remove()
+    given: ExportInput = run.input
+    given.files.remove()
+    if given.output is not None:  # its folder is all ours
+        shutil.rmtree(given.folder, ignore_errors=True)
 
     def forget(connection: Connection) -> None:
         sql.unfreeze(connection, run.run_id)

@@ -18,24 +18,23 @@ def deliver_output(files: PackageFolder, kind: str, target: Path) -> None:
     """What has the name is complete: the manifest first, then the mail. May be repeated as long as the volume is there."""
     (volume,) = files.volumes()
     if kind not in _SINGLE_FILES and kind != "maildir":
-        draft = files.path / "delivered.zip"
-        link_or_copy(volume, draft)
-        draft.replace(target)
+        link_or_copy(volume, target)
         return
     with zipfile.ZipFile(volume) as zipped:
         for name in (MANIFEST, SIGNATURE, PUBLIC_KEY):
-            _extract(zipped, name, beside(target, name))
+            _extract(zipped, name, files.path / name, beside(target, name))
         if kind == "maildir":
             _extract_maildir(zipped, files.path / "maildir", target)
         else:
-            _extract(zipped, _SINGLE_FILES[kind], target)
+            _extract(zipped, _SINGLE_FILES[kind], files.path / "mail", target)
 
 
-def _extract(zipped: zipfile.ZipFile, name: str, target: Path) -> None:
-    with whole_file(target) as out:
+def _extract(zipped: zipfile.ZipFile, name: str, draft: Path, target: Path) -> None:
+    with whole_file(draft) as out:
         if name in zipped.namelist():  # a package of nothing has no file
             with zipped.open(name) as file:
                 shutil.copyfileobj(file, out, _PIECE_BYTES)
+    draft.replace(target)
 
 
 def _extract_maildir(zipped: zipfile.ZipFile, draft: Path, target: Path) -> None:

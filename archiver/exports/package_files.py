@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
+from uuid import uuid4
 
 MANIFEST = "manifest.jsonl"
 SIGNATURE = "manifest.sig"
@@ -87,8 +88,11 @@ class PackageFolder:
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[IO[bytes]]:
-    """A file that appears under its name when it is complete and on disk, and not before."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    """A file that appears under its name when it is complete and on disk, and not before.
+
+    The draft has a name of its own: a worker that was taken for dead may still be writing the same file.
+    """
+    draft = path.with_name(f".{path.name}.{uuid4().hex}")
     try:
         with draft.open("wb") as file:
             yield file

@@ -10,6 +10,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
+from uuid import uuid4
 
 import orjson
 
@@ -118,7 +119,7 @@ def remove_packed(files: PackageFolder, numbers: range) -> None:
 def seal_last(files: PackageFolder, volumes: int) -> None:
     """Puts the volumes in their places; the last one gets manifest, signature and key."""
     last = files.packed(volumes)
-    sealed = last.with_suffix(".sealed")
+    sealed = last.with_name(f"{last.name}.{uuid4().hex}")
     shutil.copyfile(last, sealed)
     with zipfile.ZipFile(sealed, "a", zipfile.ZIP_DEFLATED, allowZip64=True) as out:
         for path in (files.manifest, files.signature, files.public_key):
@@ -129,9 +130,10 @@ def seal_last(files: PackageFolder, volumes: int) -> None:
 
 
 def link_or_copy(packed: Path, volume: Path) -> None:
-    """A second name for the same bytes: a step that runs again finds both where they were."""
-    volume.unlink(missing_ok=True)
+    """A second name for the same bytes: a step that runs again finds both where they were. The volume is never missing."""
+    draft = packed.with_name(f"{packed.name}.{uuid4().hex}")
     try:
-        volume.hardlink_to(packed)
+        draft.hardlink_to(packed)
     except OSError:  # a file system without links
-        shutil.copyfile(packed, volume)
+        shutil.copyfile(packed, draft)
+    draft.replace(volume)

@@ -5,27 +5,29 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from archiver.access.principal import LOCAL_OPERATOR
 from archiver.exports import service as exports
 from archiver.exports import workflow as export_workflow
-from archiver.exports.selection import PackageOptions, Selection
+from archiver.exports.selection import FLAT, UNLIMITED_BYTES, PackageOptions, Selection
 from archiver.exports.verifying import verify_export
 from archiver.exports.volume import Volume
 from archiver.store.capacity import explain_full_disk
 from archiver.workflows import service as workflows
 from archiver.workflows.definition import Workflow
 from archiver.workflows.step_run import StepRun
-from tests.integration.exports.conftest import ExportWorld
+from tests.integration.exports.conftest import EVERYTHING, ExportWorld
 from workers import workflows as registered
 
 
 def replaced_step(monkeypatch: pytest.MonkeyPatch, name: str, run: Callable[[StepRun], Any]) -> None:
     """The export with another function for one step."""
     groups = tuple(
-        tuple(replace(step, run=run) if step.name == name else step for step in group)
+        tuple(replace(step, run=run, attempts=1) if step.name == name else step for step in group)
         for group in export_workflow.EXPORT.groups
     )
     changed: Workflow = replace(export_workflow.EXPORT, groups=groups)
@@ -107,3 +109,33 @@ def twice(run: Callable[[StepRun], Any]) -> Callable[[StepRun], Any]:
         return run(step)
 
     return call
+
+
+@pytest.mark.parametrize("kind", ["eml", "mbox", "maildir"])
+@pytest.mark.parametrize("name", ["deliver", "publish"])
+def test_a_single_file_that_can_not_be_completed(
+    world: ExportWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, name: str
+) -> None:
+    """Before it is delivered, the file that was there stays; afterwards the new one is there, whole. Nothing else is left."""
+    target = tmp_path / "out" / "mail"
+    target.parent.mkdir()
+    if kind != "maildir":
+        target.write_bytes(b"before")
+
+    def fail(run: StepRun) -> Any:
+        with explain_full_disk():
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    replaced_step(monkeypatch, name, fail)
+    options = PackageOptions(kind, FLAT, UNLIMITED_BYTES)
+    with world.engine.begin() as connection:
+        exports.request(connection, world.settings, LOCAL_OPERATOR, EVERYTHING, options, output=target)
+    world.finish()
+    assert world.rows("SELECT state FROM exports") == [("failed",)]
+    left = sorted(path.name for path in target.parent.iterdir())
+    if name == "publish":
+        assert verify_export([target]).problems == []
+    else:
+        assert left == ([] if kind == "maildir" else ["mail"])
+        assert kind == "maildir" or target.read_bytes() == b"before"
+    assert not [one for one in left if one.startswith(".")]

@@ -335,3 +335,22 @@ def test_definitions_are_checked(names: tuple[str, ...], said: str) -> None:
 def test_an_unknown_step_is_a_clear_error() -> None:
     with pytest.raises(BadWorkflow, match="workflow 'sample' has no step 'pack': its steps are first, many, other, last"):
         SAMPLE.step("pack")
+
+
+@pytest.mark.chaos
+def test_a_thousand_runs_at_once(world: SampleWorld) -> None:
+    """Four workers, every tenth run fails and is rolled back: each effect happens once."""
+    ids = [world.start(SampleInput("last" if number % 10 == 0 else "")) for number in range(1_000)]
+    threads = [threading.Thread(target=world.finish) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    world.finish()
+    for number, run_id in enumerate(ids):
+        if number % 10 == 0:
+            assert world.run(run_id).state is WorkflowState.FAILED
+            assert world.effects("undone", run_id) == IN_ORDER[::-1]
+        else:
+            assert world.run(run_id).state is WorkflowState.DONE
+            assert sorted(world.effects("done", run_id)) == sorted(IN_ORDER)
