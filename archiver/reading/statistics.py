@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 
 from sqlalchemy import Connection
 
@@ -13,6 +13,7 @@ from archiver.access.scope import MailScope
 from archiver.db.sql import query, query_one
 
 _TOP = 12
+_MONTHS_TO_FORECAST = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,18 @@ class Figures:
         return sum(month.bytes for month in whole) if len(whole) >= 12 else None
 
 
+def months_until_full(archived: Sequence[Month], stored_bytes: int, original_bytes: int, free_bytes: int) -> int | None:
+    """From what was archived in the last twelve full months, at the archive's own compression; None if it does not grow.
+
+    The first months of an archive bring the mail of years: they say nothing about the months to come.
+    """
+    whole = archived[-13:-1]
+    if len(whole) < _MONTHS_TO_FORECAST or not original_bytes:
+        return None
+    monthly = sum(month.bytes for month in whole) / len(whole) * stored_bytes / original_bytes
+    return min(int(free_bytes / monthly), 12 * 100) if monthly >= 1 else None
+
+
 def archived_messages(connection: Connection) -> int:
     """All messages of the archive, whoever may read them."""
     return query_one(connection, "SELECT count(*) FROM messages", int)
@@ -66,7 +79,8 @@ _MESSAGES = """
         SELECT groups.*, row_number() OVER (PARTITION BY left_out ORDER BY messages DESC, sender, domain) AS place FROM (
             SELECT grouping(month, archived, sender, domain) AS left_out, month, archived, sender, domain,
                 count(*) AS messages, coalesce(sum(size_bytes), 0)::bigint AS bytes
-            FROM (SELECT date_trunc('month', m.sort_at) AS month, date_trunc('month', {archived}) AS archived, m.size_bytes,
+            FROM (SELECT date_trunc('month', m.sort_at, :zone) AS month, date_trunc('month', {archived}, :zone) AS archived,
+                    m.size_bytes,
                     CASE WHEN m.sender LIKE '%@%' THEN m.sender END AS sender,
                     CASE WHEN m.sender LIKE '%@%' THEN split_part(m.sender, '@', 2) END AS domain
                 FROM messages m WHERE {seen}) AS seen
@@ -95,12 +109,15 @@ class FigureGroup:
     bytes: int
 
 
-def figures(connection: Connection, scope: MailScope) -> Figures:
+def figures(connection: Connection, scope: MailScope, zone: tzinfo = UTC) -> Figures:
+    """Months are those of the time zone, as in the searches behind them."""
     # A message is deleted with its last copy, so a reader who sees everything needs no check for a visible copy.
     seen = "true" if scope.is_everything else scope.messages("m")
     groups: dict[int, list[FigureGroup]] = defaultdict(list)
-    values = {"by_sender": _BY_SENDER, "by_domain": _BY_DOMAIN, "top": _TOP, **scope.values()}
-    for row in query(connection, _MESSAGES.format(seen=seen, archived=scope.archived_at()), FigureGroup, **values):
+    values = {"by_sender": _BY_SENDER, "by_domain": _BY_DOMAIN, "top": _TOP, "zone": str(getattr(zone, "key", "UTC"))}
+    for row in query(
+        connection, _MESSAGES.format(seen=seen, archived=scope.archived_at()), FigureGroup, **values, **scope.values()
+    ):
         groups[row.left_out].append(row)
     by_source = query(connection, _SOURCES.format(seen=scope.copies("c")), Named, **scope.values())
     stored = None
@@ -113,15 +130,17 @@ def figures(connection: Connection, scope: MailScope) -> Figures:
         copies=sum(row.messages for row in by_source),
         copied_bytes=sum(row.bytes for row in by_source),
         stored_bytes=stored,
-        months=_months((row.month, row) for row in groups[_BY_MONTH]),
-        archived=_months((row.archived, row) for row in groups[_BY_ARCHIVED]),
+        months=_months(((row.month, row) for row in groups[_BY_MONTH]), zone),
+        archived=_months(((row.archived, row) for row in groups[_BY_ARCHIVED]), zone),
         sources=tuple(by_source),
         senders=tuple(Named(row.sender or "", row.messages, row.bytes) for row in groups[_BY_SENDER]),
         domains=tuple(Named(row.domain or "", row.messages, row.bytes) for row in groups[_BY_DOMAIN]),
     )
 
 
-def _months(rows: Iterable[tuple[datetime | None, FigureGroup]]) -> tuple[Month, ...]:
+def _months(rows: Iterable[tuple[datetime | None, FigureGroup]], zone: tzinfo) -> tuple[Month, ...]:
     """Without implausible dates."""
     last = datetime.now(UTC) + timedelta(days=31)
-    return tuple(Month(at, row.messages, row.bytes) for at, row in rows if at is not None and _FIRST_MONTH <= at < last)
+    return tuple(
+        Month(at.astimezone(zone), row.messages, row.bytes) for at, row in rows if at is not None and _FIRST_MONTH <= at < last
+    )

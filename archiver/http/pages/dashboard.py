@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import defaultdict
 from typing import Any
 
 from fastapi import APIRouter
 from fastapi.responses import Response
 
+from archiver.access.principal import Right
 from archiver.access.scope import scope_of
-from archiver.http.pages.base import Viewed
-from archiver.http.pages.search import explain_nothing, link, token_of
+from archiver.http import formats
+from archiver.http.pages.base import View, Viewed
+from archiver.http.pages.health import assess_health
+from archiver.http.pages.search import explain_nothing, link, quoted, token_of
 from archiver.reading import statistics
-from archiver.reading.statistics import Month
+from archiver.reading.statistics import Figures, Month
 
 router = APIRouter(include_in_schema=False)
 
@@ -25,10 +29,40 @@ _WIDTH, _HEIGHT = 960, 180
 def dashboard_page(view: Viewed) -> Response:
     with view.context.reading() as connection:
         scope = scope_of(connection, view.principal)
-        found = view.context.count_cache.get(("dashboard", scope), lambda: statistics.figures(connection, scope))
-    hidden = explain_nothing(view) if not found.messages else {}
-    search = {kind: lambda name, kind=kind: link(token_of(kind, name)) for kind in ("sender", "domain")}
-    return view.page("dashboard.html", figures=found, chart=_chart(found.months), search=search, **hidden)
+        key = ("dashboard", scope, str(view.zone))
+        found = view.context.count_cache.get(key, lambda: statistics.figures(connection, scope, view.zone))
+    values: dict[str, Any] = explain_nothing(view) if not found.messages else {}
+    if Right.VIEW in view.principal.rights:
+        values |= {"health": assess_health(view), "storage": _storage(view, found)}
+    values |= {
+        "figures": found,
+        "chart": _chart(found.months),
+        "grown": _growth(found.archived),
+        "month_name": lambda at: formats.month(view.t, at),
+        "search": {
+            "sender": lambda name: link(token_of("sender", name)),
+            "domain": lambda name: link(token_of("domain", name)),
+            "source": lambda name: link(quoted("source", name)),
+        },
+    }
+    return view.page("dashboard.html", **values)
+
+
+def _storage(view: View, found: Figures) -> dict[str, Any]:
+    """The disk of the data folder. With packs elsewhere, the disk says nothing about their growth."""
+    settings = view.context.settings
+    disk = shutil.disk_usage(settings.archiver_data)
+    months = None
+    if found.stored_bytes is not None and settings.storage_type == "local":
+        months = statistics.months_until_full(found.archived, found.stored_bytes, found.bytes, disk.free)
+    return {"used": disk.used, "total": disk.total, "free": disk.free, "months": months}
+
+
+def _growth(archived: tuple[Month, ...]) -> list[dict[str, Any]]:
+    """The last twelve months by when their mail was archived."""
+    last = archived[-12:]
+    highest = max((month.messages for month in last), default=0) or 1
+    return [{"at": one.at, "messages": one.messages, "bytes": one.bytes, "share": one.messages / highest} for one in last]
 
 
 def _period(year: int, month: int, *, by_month: bool) -> str:
