@@ -14,19 +14,19 @@ from archiver.db.states import UserRole
 # Own mailboxes by verified address, and what was granted: a mailbox, addresses by pattern (* matches anything), a source.
 # When an address moves from one mailbox to another, the new mailbox is visible to users whose address was verified, or granted,
 # since the move; the former mailbox stays visible to users who were granted the address before it.
-_GRANTED = """
-    SELECT b.id FROM mailboxes b JOIN users u ON u.id = :user_id
-    WHERE (u.address_verified_at IS NOT NULL AND lower(b.address) = lower(u.email)
-            AND (b.replaces_id IS NULL OR u.address_verified_at > b.created_at))
-       {own_mail}
-       OR EXISTS (
-        SELECT 1 FROM grants g WHERE g.user_id = u.id {condition} AND (
-            g.mailbox_id = b.id OR g.source_id = b.source_id
+_OWN_ADDRESS = """(u.address_verified_at IS NOT NULL AND lower(b.address) = lower(u.email)
+            AND (b.replaces_id IS NULL OR u.address_verified_at > b.created_at))"""
+_FITS = """(g.mailbox_id = b.id OR g.source_id = b.source_id
             OR lower(coalesce(b.former_address, b.address)) LIKE replace(replace(replace(replace(
                 g.address_pattern, '\\', '\\\\'), '%', '\\%'), '_', '\\_'), '*', '%')
                 AND (strpos(g.address_pattern, '*') > 0
                     OR CASE WHEN b.former_address IS NOT NULL THEN g.created_at < b.gone_at
-                            ELSE b.replaces_id IS NULL OR g.created_at > b.created_at END)))"""
+                            ELSE b.replaces_id IS NULL OR g.created_at > b.created_at END))"""
+_GRANTED = f"""
+    SELECT b.id FROM mailboxes b JOIN users u ON u.id = :user_id
+    WHERE {_OWN_ADDRESS}
+       {{own_mail}}
+       OR EXISTS (SELECT 1 FROM grants g WHERE g.user_id = u.id {{condition}} AND {_FITS})"""  # noqa: S608
 # An administrator who said that this archive is for their own mail reads every mailbox that is nobody else's: not of a source
 # that another user added, and not the verified address of another user.
 _OWN_MAIL = """
@@ -39,7 +39,14 @@ _OWN = """
     SELECT b.id FROM mailboxes b JOIN users u ON u.id = :user_id
     WHERE u.address_verified_at IS NOT NULL AND lower(b.address) = lower(u.email)
         AND (b.replaces_id IS NULL OR u.address_verified_at > b.created_at)"""
+_REASONS = f"""
+    SELECT b.id, b.address, s.name AS source, {_OWN_ADDRESS} AS is_own_address,
+        (false {_OWN_MAIL}) AS is_own_mail,
+        ARRAY(SELECT g.id FROM grants g WHERE g.user_id = u.id AND {_FITS} ORDER BY g.id) AS grant_ids
+    FROM mailboxes b JOIN users u ON u.id = :user_id JOIN ingestion_sources s ON s.id = b.source_id
+    WHERE CAST(:after AS uuid) IS NULL OR b.id > :after ORDER BY b.id LIMIT :limit"""  # noqa: S608
 _VISIBLE = _GRANTED.format(condition="", own_mail=_OWN_MAIL)
+_AT_ONCE = 5_000
 _WRITABLE = _GRANTED.format(condition="AND g.may_ingest", own_mail="")
 
 
@@ -117,6 +124,23 @@ class MailScope:
         return found | ({"scope_hidden": list(self.hidden_labels)} if self.hidden_labels else {})
 
 
+@dataclass(frozen=True, slots=True)
+class ReadingReasons:
+    """Why a user can read a mailbox; for no reason, they can't."""
+
+    id: UUID
+    address: str
+    source: str
+    is_own_address: bool
+    is_own_mail: bool
+    """An administrator who said that this archive is for their own mail."""
+    grant_ids: list[UUID]
+
+    @property
+    def can_read(self) -> bool:
+        return self.is_own_address or self.is_own_mail or bool(self.grant_ids)
+
+
 EVERYTHING = MailScope()
 NOTHING = MailScope(frozenset())
 
@@ -148,3 +172,16 @@ def scope_of(connection: Connection, principal: Principal) -> MailScope:
     if principal.user_id is None:
         return NOTHING
     return MailScope(frozenset(query(connection, _VISIBLE, UUID, user_id=principal.user_id)), principal.user_id)
+
+
+def explain_scope(connection: Connection, user_id: UUID, limit: int) -> tuple[list[ReadingReasons], bool]:
+    """The mailboxes that a user can read without the right to read all, each with the reasons; and whether there are more."""
+    found: list[ReadingReasons] = []
+    after: UUID | None = None
+    while len(found) <= limit:
+        rows = query(connection, _REASONS, ReadingReasons, user_id=user_id, after=after, limit=_AT_ONCE)
+        found += [row for row in rows if row.can_read]
+        if len(rows) < _AT_ONCE:
+            break
+        after = rows[-1].id
+    return found[:limit], len(found) > limit

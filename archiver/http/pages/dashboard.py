@@ -55,7 +55,7 @@ def _storage(view: View, found: Figures) -> dict[str, Any]:
     months = None
     if found.stored_bytes is not None and settings.storage_type == "local":
         months = statistics.months_until_full(found.archived, found.stored_bytes, found.bytes, disk.free)
-    return {"used": disk.used, "total": disk.total, "free": disk.free, "months": months}
+    return {"used": disk.total - disk.free, "total": disk.total, "free": disk.free, "months": months}
 
 
 def _growth(archived: tuple[Month, ...]) -> list[dict[str, Any]]:

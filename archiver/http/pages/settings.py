@@ -5,26 +5,31 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import UUID
 from zoneinfo import available_timezones
 
+import segno
 from fastapi import APIRouter
 from fastapi.responses import Response
+from markupsafe import Markup
 
 from archiver.access import api_keys, audit, grants, users
 from archiver.access.login import logins, totp
 from archiver.access.login.sign_in import confirm, confirm_password
-from archiver.access.principal import KeyScope, Right
+from archiver.access.principal import KeyScope, Right, rights_of
+from archiver.access.scope import explain_scope
 from archiver.access.users import User
 from archiver.db.states import UserRole
 from archiver.errors import ArchiverError, UsageError
 from archiver.evidence.anchors import Anchors
 from archiver.evidence.proof import prove
 from archiver.http.catalogue import languages
-from archiver.http.pages.base import Form, Posted, View, Viewed, parse_id, redirect
+from archiver.http.pages.base import Form, Posted, View, Viewed, local_path, parse_id, redirect
 
 router = APIRouter(include_in_schema=False)
 
 _ENTRIES = 100
+_EXPLAINED = 1_000
 _CODE = re.compile(r"\d{3} ?\d{3}|[a-z2-7]{4}(-[a-z2-7]{4}){3}")
 """An authenticator code or a recovery code."""
 
@@ -98,7 +103,13 @@ def second_factor(view: Posted, form: Form) -> Response:
             begun = totp.begin(connection, context.keyring, view.principal)
     except ArchiverError as error:
         return _profile(view, 400, error=str(error))
-    return _profile(view, totp=begun)
+    return _profile(view, totp={**begun, "qr": _draw_qr(begun["uri"], view.t("settings.factor_qr"))})
+
+
+def _draw_qr(text: str, title: str) -> Markup:
+    """As SVG inside of the page: a secret has no address of its own."""
+    drawn = segno.make(text, micro=False).svg_inline(scale=5, border=4, light="white", title=title)
+    return Markup(drawn)  # noqa: S704  (paths, made by the library, which escapes the title)
 
 
 @router.post("/settings/sessions")
@@ -185,7 +196,30 @@ def change_users(view: Posted, form: Form) -> Response:
     except ArchiverError as error:
         return _users(view, 400, error=str(error))
     view.context.save_config()
-    return redirect("/settings/users")
+    back = local_path(form.get("next"), "/settings/users")
+    return redirect(back if what != "remove" else "/settings/users")
+
+
+@router.get("/settings/users/{user_id}")
+def user_page(view: Viewed, user_id: UUID) -> Response:
+    """One user: role, password, and what they can read, each mailbox with the reason."""
+    view.principal.require(Right.ADMIN)
+    with view.context.reading() as connection:
+        user = users.load(connection, user_id)
+        granted = {one.id: ", ".join(one.target.values()) for one in grants.list_grants(connection, user_id)}
+        reads_all = user.may_read_all or user.role is UserRole.AUDITOR
+        readable, is_cut = ([], False) if reads_all else explain_scope(connection, user_id, _EXPLAINED)
+    values: dict[str, Any] = {
+        "tab": "users",
+        "user": user,
+        "granted": granted,
+        "reads_all": reads_all,
+        "readable": sorted(readable, key=lambda one: one.address.lower()),
+        "is_cut": is_cut,
+        "roles": list(UserRole),
+        "rights": sorted(right.value for right in rights_of(user.role)),
+    }
+    return view.page("settings_user.html", **values)
 
 
 def _change_user(connection: Any, view: View, what: str, form: dict[str, str]) -> None:
@@ -205,8 +239,17 @@ def _change_user(connection: Any, view: View, what: str, form: dict[str, str]) -
         users.change(connection, view.principal, user, may_restore=not user.may_restore)
     elif what == "remove":
         users.remove(connection, view.principal, user)
+    elif what == "role":
+        if form.get("role") not in {one.value for one in UserRole}:
+            raise UsageError(f"unknown role {form.get('role', '')[:20]!r}")
+        users.change(connection, view.principal, user, role=UserRole(form["role"]))
+    elif what == "name":
+        users.change(connection, view.principal, user, name=form.get("name", ""))
+    elif what == "password":
+        users.set_password(connection, view.principal, user, form.get("password", ""))
     else:
-        raise UsageError(f"unknown action {what[:20]!r}: expected grant, revoke, disable, read_all, restore or remove")
+        expected = "grant, revoke, disable, read_all, restore, role, name, password or remove"
+        raise UsageError(f"unknown action {what[:20]!r}: expected {expected}")
 
 
 # --- the audit log
