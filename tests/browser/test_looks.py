@@ -97,7 +97,7 @@ def test_the_open_message_beside_the_list(page: Page) -> None:
         assert page.evaluate(_STICKS_OUT) == [], width
 
 
-@pytest.mark.parametrize("language", ["en", "de"])
+@pytest.mark.parametrize("language", ["en", "de", "fr", "es"])
 def test_the_names_in_the_navigation_fit_on_one_line(
     browser: Browser, site: Site, cookie: dict[str, Any], language: str
 ) -> None:

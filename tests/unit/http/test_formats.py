@@ -36,6 +36,7 @@ def test_a_passage_with_an_early_mark_or_none_is_shown_whole() -> None:
         ("en", 10**19, "10,000 PB"),
         ("de", 1, "1 Byte"),
         ("de", 1500, "1,5 kB"),
+        ("fr", 1500, "1,5 ko"),
     ],
 )
 def test_a_size_has_the_unit_that_fits(language: str, count: int, expected: str) -> None:
@@ -51,6 +52,8 @@ BERLIN = ZoneInfo("Europe/Berlin")
     [
         ("en", "13:30", "3 Jan", "31 Dec 2024", "Tue, 31 Dec 2024, 15:05", "Dec 2024"),
         ("de", "13:30", "3. Jan.", "31. Dez. 2024", "Di., 31. Dez. 2024, 15:05", "Dez. 2024"),
+        ("fr", "13:30", "3 janv.", "31 déc. 2024", "mar. 31 déc. 2024, 15:05", "déc. 2024"),
+        ("es", "13:30", "3 ene", "31 dic 2024", "mar, 31 dic 2024, 15:05", "dic 2024"),
     ],
 )
 def test_dates_as_each_language_writes_them(
@@ -74,6 +77,8 @@ def test_dates_as_each_language_writes_them(
         ("en", timedelta(days=-400), "400 days ago"),
         ("de", timedelta(days=-1), "vor 1 Tag"),
         ("de", timedelta(days=3), "in 3 Tagen"),
+        ("fr", timedelta(hours=-2), "il y a 2 heures"),
+        ("es", timedelta(minutes=-5), "hace 5 minutos"),
     ],
 )
 def test_times_before_and_after_now(language: str, delta: timedelta, expected: str) -> None:
@@ -83,4 +88,5 @@ def test_times_before_and_after_now(language: str, delta: timedelta, expected: s
 def test_durations_and_numbers() -> None:
     assert duration(Texts("de"), 1.25) in ("1,2 s", "1,3 s")
     assert duration(Texts("en"), 3725) == "1 h 02 min"
-    assert [Texts(one).number(1234567) for one in ("en", "de")] == ["1,234,567", "1.234.567"]
+    assert [Texts(one).number(1234567) for one in ("en", "de", "es")] == ["1,234,567", "1.234.567", "1.234.567"]
+    assert Texts("fr").number(1234567).split() == ["1", "234", "567"]  # narrow spaces
