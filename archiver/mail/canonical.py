@@ -1,7 +1,7 @@
-"""One hash for all variants of a mail: fetched by IMAP, read from an mbox, or rewritten by another program.
+"""One hash for all variants of a mail: fetched by IMAP, read from an mbox, received by a journal, or rewritten by a program.
 
-It omits what programs add to their own copy: line ends, the postmark, `>From ` quoting, empty lines at the end, and the
-header fields below. Everything else counts.
+It omits what programs add to their own copy (line ends, the postmark, `>From ` quoting, empty lines at the end, and some header
+fields), and the fields that servers add on the way: two copies of one mail travel on different ways. Everything else counts.
 """
 
 import hashlib
@@ -9,12 +9,16 @@ import re
 
 from archiver.mail import limits
 
+_IN_TRANSIT = (
+    rb"received(?:-spf)?|return-path|delivered-to|envelope-to|authentication-results"
+    rb"|arc-(?:seal|message-signature|authentication-results)"
+)
 _VOLATILE = (
-    rb"(?=[sSxXcClLdD])(?i:"  # checked by their initials first, because most fields have another
-    rb"x-(?:status|keywords|uidl?|imap(?:base)?|mozilla-[^:\n]*+|account-key|gmail-labels|gm-[^:\n]*+|gmail-fetch-info"
+    rb"(?=[sSxXcClLdDrReEaA])(?i:"  # checked by their initials first, because many fields have another
+    rb"x-(?:original-to|envelope-to|received|ms-exchange-[^:\n]*+|spam-[^:\n]*+|status|keywords|uidl?|imap(?:base)?|mozilla-[^:\n]*+|account-key|gmail-labels|gm-[^:\n]*+|gmail-fetch-info"
     rb"|evolution[^:\n]*+|kmail-[^:\n]*+|balsa-[^:\n]*+|label|folder|from-line|offlineimap(?:-[^:\n]*+)?|tuid|dovecot-[^:\n]*+"
     rb"|claws-[^:\n]*+|sylpheed-[^:\n]*+|pm-[^:\n]*+|apple-[^:\n]*+|uniform-type-identifier|universally-unique-identifier"
-    rb"|mail-created-date|remote-attachments)|xref|status|content-length|lines|delivery-status)[ \t]*:"
+    rb"|mail-created-date|remote-attachments)|xref|status|content-length|lines|delivery-status|" + _IN_TRANSIT + rb")[ \t]*:"
 )
 _ANY_VOLATILE = re.compile(rb"\n" + _VOLATILE)
 _FIRST_VOLATILE = re.compile(_VOLATILE)

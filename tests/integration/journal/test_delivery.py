@@ -15,6 +15,8 @@ from archiver.journal.activity import read_activity
 from archiver.journal.envelope import JournalEnvelope
 from archiver.maintenance.recovery.rebuild import rebuild
 from archiver.store.open import open_archive
+from archiver.sync.ingest.store_batch import load_origin
+from connectors.base import Batch, RawMessage
 from tests.integration.journal.conftest import JournalWorld
 from tests.support.journal_reports import LINES, ORIGINAL, report
 from tests.support.waiting import eventually
@@ -133,6 +135,21 @@ def test_recorded_recipients_survive_a_rebuild(
     finally:
         archive.close()
         other.dispose()
+
+
+def test_the_copy_in_a_mailbox_is_a_variant_of_the_journalled_one(world: JournalWorld) -> None:
+    """So that searches and conversations show the mail once."""
+    world.receive(b"Received: from mail.example.org\r\n" + ORIGINAL, ENVELOPE)
+    world.deliver()
+    (mailbox_id,) = world.rows("SELECT id FROM mailboxes WHERE address = 'alice@example.org'")[0]
+    with world.engine.connect() as connection:
+        origin = load_origin(connection, mailbox_id)
+    trace = (
+        b"Return-Path: <alice@example.org>\r\nDelivered-To: staff@example.org\r\nReceived: by imap.example.org;\r\n\tdate\r\n"
+    )
+    fetched = RawMessage("INBOX\u241f1\u241f1", data=trace + ORIGINAL, folder="INBOX")
+    world.delivery.ingest.store_batch(origin, Batch(messages=(fetched,)))
+    assert world.rows("SELECT count(*), count(DISTINCT canonical_sha256) FROM messages") == [(2, 1)]
 
 
 def test_activity_of_the_last_hour(world: JournalWorld) -> None:

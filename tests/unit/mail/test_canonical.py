@@ -19,6 +19,10 @@ SAME = {
     "blank line at the end": MAIL + b"\n\r\n",
     "no line end": MAIL[:-1],
     "all at once": b"From x\r\nStatus: RO\r\n" + MAIL.replace(b"\nFrom here", b"\n>From here").replace(b"\n", b"\r\n"),
+    "delivered": b"Return-Path: <a@example.org>\nDelivered-To: b@example.org\nReceived: by x with LMTP\n\tid 1;\n date\n"
+    + MAIL,
+    "journalled": b"Received: from y\n" + MAIL.replace(b"Subject", b"X-MS-Exchange-Organization-AuthAs: Internal\nSubject"),
+    "verified": b"ARC-Seal: i=1\nAuthentication-Results: x;\n spf=pass\nReceived-SPF: pass\nX-Spam-Score: 1\n" + MAIL,
     "last field": MAIL.replace(b"\n\n", b"\nX-UID: 7\n\tfolded\n\n"),
 }
 OTHER = {
@@ -26,7 +30,9 @@ OTHER = {
     "body": MAIL.replace(b"Hello", b"Hallo"),
     "inner blank line": MAIL.replace(b"Hello\n", b"Hello\n\n"),
     "status in the body": MAIL + b"Status: RO\n",
-    "received": b"Received: by x\n" + MAIL,
+    "signature": b"DKIM-Signature: v=1; d=example.org\n" + MAIL,
+    "sender": b"Sender: b@example.org\n" + MAIL,
+    "receipt in the body": MAIL + b"Received: by x\n",
 }
 
 
