@@ -33,6 +33,7 @@ _COLUMNS = {  # in the order in which they can be inserted
     "holds": "id, name, reason, mailbox_ids, addresses, query, zone, created_by, created_by_id, created_at, "
     "release_requested_at, release_requested_by, release_requested_by_id, release_reason, released_at, released_by",
     "hold_messages": "hold_id, message_id, is_selected",
+    "hold_notices": "id, hold_id, address, text, requested_by, requested_at, token_sha256, sent_at, attempts, acknowledged_at",
     "thread_splits": "id, message_id, created_by, created_by_id, created_at, undone_at, undone_by",
     "thread_split_members": "key, split_id",
     "tags": "id, name, owner_id, created_by, created_by_id, created_at",
@@ -55,6 +56,7 @@ _ONLY = {
 _CHANGED = {
     "erasures": "(id)",
     "holds": "(id)",
+    "hold_notices": "(id)",
     "policy_versions": "(id)",
     "retention_labels": "(name)",
     "signing_keys": "(id)",

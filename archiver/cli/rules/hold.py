@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from archiver.access.principal import LOCAL_OPERATOR
+from archiver.alerts import custodian_notices
 from archiver.cli.terminal.archive import OpenArchive, archive_for
 from archiver.cli.terminal.output import Json, console, print_json
 from archiver.cli.terminal.zone import local_zone_name
@@ -97,6 +98,35 @@ def show(name: Name, json: Json = False) -> None:
         if value not in (None, []):
             console.print(f"{field:24} {value}", markup=False)
     return None
+
+
+@app.command("notify")
+def notify(
+    name: Name,
+    text: Annotated[str, typer.Option(help="What people are told. The mail adds a link by which they acknowledge it.")],
+    json: Json = False,
+) -> None:
+    """Send a notice by mail to every person of a hold. It needs SMTP_URL and ARCHIVER_URL; a worker sends it."""
+    with archive_for("hold") as at:
+        with at.engine.begin() as connection:
+            hold = holds.load(connection, name)
+            found = custodian_notices.request_notices(connection, at.settings, LOCAL_OPERATOR, hold, text)
+        save_config(at.engine, at.archive)
+    if json:
+        return print_json({"notices": [asdict(one) for one in found]})
+    return console.print(f"{quantity(len(found), 'notice')} will be sent.", markup=False)
+
+
+@app.command("notices")
+def notices(name: Name, json: Json = False) -> None:
+    """Show who was notified about a hold, and who has acknowledged it."""
+    with archive_for("hold") as at, at.engine.connect() as connection:
+        found = custodian_notices.list_notices(connection, holds.load(connection, name))
+    if json:
+        return print_json({"notices": [{**asdict(one), "state": one.state} for one in found]})
+    for one in found:
+        console.print(f"{one.address}: {one.state}{f' ({one.error})' if one.error else ''}", markup=False)
+    return None if found else console.print("Nobody was notified.")
 
 
 @app.command("release")

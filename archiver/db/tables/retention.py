@@ -60,6 +60,26 @@ class HoldMessageTable(Base):
     """Chosen by a person; the others were found by the query."""
 
 
+class HoldNoticeTable(Base):
+    """A notice to a person that a hold is about, by mail, which they acknowledge by a link."""
+
+    __tablename__ = "hold_notices"
+
+    id: Mapped[Id]
+    hold_id: Mapped[UUID] = mapped_column(ForeignKey("holds.id", ondelete="CASCADE"))
+    address: Mapped[str]
+    requested_by: Mapped[str]
+    requested_at: Mapped[datetime]
+    token_sha256: Mapped[bytes | None]
+    sent_at: Mapped[datetime | None]
+    attempts: Mapped[int] = mapped_column(Integer, server_default=text("0"))
+    error: Mapped[str | None]
+    acknowledged_at: Mapped[datetime | None]
+    text: Mapped[str]
+
+    __table_args__ = (Index("uq_hold_notices_hold_id_address", "hold_id", "address", unique=True),)
+
+
 class PolicyVersionTable(Base):
     """A retention policy, or a change of one. A version is never edited: it is simulated, approved or rejected, replaced."""
 

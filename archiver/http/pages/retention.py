@@ -9,6 +9,7 @@ from fastapi import APIRouter, BackgroundTasks
 from fastapi.responses import Response
 
 from archiver.access.principal import Right
+from archiver.alerts import custodian_notices
 from archiver.errors import ArchiverError, UsageError
 from archiver.http.api.holds import refresh
 from archiver.http.pages.base import Form, Posted, View, Viewed, parse_id, redirect
@@ -34,7 +35,15 @@ def _holds(view: View, status: int = 200, *, released: bool = False, **more: Any
         found = [(hold, holds.count(connection, hold)) for hold in holds.list_holds(connection, released=released)]
         addresses = mailbox_addresses(connection, [box for hold, _ in found for box in hold.mailbox_ids])
         second = needs_second_person(connection, view.context.settings)
-    values = {"tab": "holds", "holds": found, "addresses": addresses, "released": released, "second_person": second}
+        notices = {hold.id: custodian_notices.list_notices(connection, hold) for hold, _ in found if hold.addresses}
+    values = {
+        "tab": "holds",
+        "holds": found,
+        "addresses": addresses,
+        "released": released,
+        "second_person": second,
+        "notices": notices,
+    }
     return view.page("retention_holds.html", status, **{**values, "error": None, "form": {}, **more})
 
 

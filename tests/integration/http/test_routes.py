@@ -63,6 +63,8 @@ ROUTES: dict[tuple[str, str], str] = {
     ("POST", "/holds"): ADMIN,
     ("GET", "/holds/{hold_id}"): AUDIT,
     ("POST", "/holds/{hold_id}/messages"): ADMIN,
+    ("GET", "/holds/{hold_id}/notices"): AUDIT,
+    ("POST", "/holds/{hold_id}/notices"): ADMIN,
     ("POST", "/holds/{hold_id}/release"): ADMIN,
     ("DELETE", "/holds/{hold_id}/release"): ADMIN,
     ("GET", "/erasures"): AUDIT,
