@@ -50,7 +50,7 @@ PROVIDERS = (
         bytes_per_day=2_500_000_000,
         habits="a message appears once for each label; a mailbox over the daily limit is refused (OVERQUOTA) until it is over",
         hint=f"{_APP_PASSWORD} Google allows 2.5 GB a day over IMAP: a larger mailbox takes several days. "
-        "The kind `gmail` has no such limit.",
+        "Sources of the kind gmail do not have this limit.",
         documented=(
             "https://support.google.com/a/answer/1071518",
             "https://developers.google.com/workspace/gmail/imap/imap-extensions",
@@ -60,7 +60,7 @@ PROVIDERS = (
         "Exchange Online, Outlook.com",
         hosts=("outlook.office365.com", "imap-mail.outlook.com", "outlook.office.com"),
         habits="sizes are estimates; passwords are refused; calendars and contacts appear as folders",
-        hint="Microsoft accepts no passwords: use auth=xoauth2, or better the kinds `outlook` and `microsoft`.",
+        hint="Microsoft accepts no passwords: use auth=xoauth2, or better a source of the kind outlook or microsoft.",
         documented=(
             "https://learn.microsoft.com/exchange/clients-and-mobile-in-exchange-online/deprecation-of-basic-authentication-exchange-online",
             "https://learn.microsoft.com/exchange/client-developer/legacy-protocols/how-to-authenticate-an-imap-pop-smtp-application-by-using-oauth",
@@ -117,7 +117,7 @@ PROVIDERS = (
         "Fastmail",
         hosts=("imap.fastmail.com", "imaps-proxy.fastmail.com"),
         habits="message ids (OBJECTID) survive moves",
-        hint=f"{_APP_PASSWORD} The kind `jmap` is faster here.",
+        hint=f"{_APP_PASSWORD} A source of the kind jmap needs fewer requests.",
         documented=(
             "https://www.fastmail.help/hc/en-us/articles/1500000277382",
             "https://www.fastmail.help/hc/en-us/articles/360058752854",
@@ -129,7 +129,7 @@ PROVIDERS = (
         connections=2,
         limits="unusual activity blocks IMAP for a time",
         habits="folders can be hidden from IMAP; archived mail is hidden unless it is included",
-        hint="Turn on IMAP access in Zoho Mail's settings, and there choose the folders and `Include archived emails`. With "
+        hint="Turn on IMAP access in Zoho Mail's settings, and there choose the folders and “Include archived emails”. With "
         "two-factor login, create an application-specific password.",
         documented=("https://www.zoho.com/mail/help/usage-policy.html", "https://www.zoho.com/mail/help/imap-access.html"),
     ),
@@ -147,7 +147,7 @@ PROVIDERS = (
         connections=1,
         habits="`All Mail` shows everything again, spam and trash included; `Labels/…` shows mail of other folders",
         hint="Bridge runs on your own machine: port 1143, tls=starttls, the password that Bridge shows, and its certificate in "
-        "ca. `folders_out=All Mail,Labels/*` saves downloading messages twice.",
+        "ca. folders_out=All Mail,Labels/* saves downloading messages twice.",
         documented=(
             "https://proton.me/support/imap-smtp-and-pop3-setup",
             "https://github.com/ProtonMail/proton-bridge/issues/62",
@@ -174,7 +174,7 @@ PROVIDERS = (
         says=r"stalwart",
         limits="16 connections and 2,000 requests a minute for a user",
         habits="IMAP4rev2, message ids (OBJECTID)",
-        hint="The kind `jmap` is faster here.",
+        hint="A source of the kind jmap needs fewer requests.",
         documented=("https://stalw.art/docs/email/settings/ratelimit/",),
     ),
     ImapProvider(

@@ -4,13 +4,9 @@ import { $, $$ } from "./app.js";
 const containers = $$("[data-progress]");
 const number = new Intl.NumberFormat(document.documentElement.lang);
 
-// A reload must not interrupt a user who is typing or uploading files.
+// A reload must not interrupt a user who is typing or uploading files, nor send a form again whose response is being read.
 function refresh() {
-  if (!$(".upload") && !document.activeElement?.matches("input, select, textarea")) {
-    const detail = $("[data-detail]");  // may be the response to a form, which a reload would send again
-    if (detail) location.assign(`/sources/${detail.dataset.source}`);
-    else location.reload();
-  }
+  if (!$(".upload, [data-response]") && !document.activeElement?.matches("input, select, textarea")) location.reload();
 }
 
 // A rough length of time in the reader's language.
