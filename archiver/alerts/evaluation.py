@@ -10,7 +10,7 @@ from uuid import UUID
 
 from sqlalchemy import Connection, Engine, text
 
-from archiver.alerts import summary
+from archiver.alerts import search_notices, summary
 from archiver.alerts.channels import AlertChannel, load_channels
 from archiver.alerts.conditions import CONDITIONS, Situation
 from archiver.alerts.deliveries import announce, send_due
@@ -21,7 +21,9 @@ from archiver.db.engine import held_lock, is_away
 from archiver.db.ids import uuid7
 from archiver.db.states import AlertSeverity, NoticeEvent
 from archiver.db.values import json_text
+from archiver.errors import NotReady
 from archiver.logs import get_logger
+from archiver.search.service import open_search
 from archiver.secrets import Keyring
 
 LOCK = "archiver:evaluate-alerts"
@@ -60,8 +62,18 @@ def evaluate(engine: Engine, settings: Settings, keyring: Keyring) -> AlertsEval
             raised, resolved = _apply(connection, changes, rules, channels, now)
             summary.announce_weekly(connection, channels, now)
             connection.execute(_TIDY)
+        _announce_searches(engine, settings, channels, now)
         notices = send_due(engine, settings, keyring)
     return AlertsEvaluated(raised, resolved, notices.sent, notices.failed)
+
+
+def _announce_searches(engine: Engine, settings: Settings, channels: list[AlertChannel], now: datetime) -> None:
+    """In a transaction of its own: alerts do not wait for the search server."""
+    try:
+        with engine.begin() as connection:
+            search_notices.announce_new(connection, open_search(settings, engine), channels, now)
+    except NotReady as error:
+        log.warning("saved_searches_not_checked", reason=str(error))
 
 
 def _check(engine: Engine, settings: Settings) -> tuple[list[Finding], frozenset[str], dict[str, AlertRule]]:

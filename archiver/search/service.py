@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, tzinfo
 from functools import partial
 from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from uuid import UUID
 
 from sqlalchemy import Engine
@@ -28,6 +28,7 @@ from archiver.search.names import DatabaseNames, FindExpiring
 from archiver.search.query.compiler import Search, compile_query
 from archiver.search.query.parser import parse
 from archiver.search.query.syntax import has_bare_words
+from archiver.search.rows import HitRow, MailboxAddress, UnsearchableCount
 from archiver.search.searcher import FoundHits, IndexSearcher, narrow
 from archiver.search.snippets import (
     BEGINNING,
@@ -70,34 +71,6 @@ _NOT_SEARCHABLE = """
     SELECT search_state, coalesce(r ->> 'state', r #>> '{{}}'), count(*)
     FROM unsearched, jsonb_array_elements(search_reasons) AS r GROUP BY 1, 2"""
 _ADDRESSES = "SELECT id, address FROM mailboxes WHERE id = ANY(:ids)"
-
-
-@dataclass(frozen=True, slots=True)
-class HitRow:
-    id: UUID
-    sha256: str
-    sort_at: datetime
-    sender: str | None
-    sender_name: str | None
-    subject: str | None
-    size_bytes: int
-    has_attachments: bool
-    thread_id: UUID | None
-    search_state: str
-    canonical_sha256: bytes
-    copies: list[Mapping[str, Any]]
-
-
-class UnsearchableCount(NamedTuple):
-    state: str
-    reason: str | None
-    """None for the count of the state itself."""
-    messages: int
-
-
-class MailboxAddress(NamedTuple):
-    id: UUID
-    address: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,6 +238,12 @@ class MailSearch:
         if is_cut:
             raise UsageError(f"{query}: matches too many messages to list all of them reliably; narrow it, or use single words")
         return self._visible(self._searcher.ids(searches), scope)
+
+    def count_among(self, query: str, scope: MailScope, ids: Sequence[UUID], zone: tzinfo = UTC) -> int:
+        """How many of these messages a query finds, with exactly its words."""
+        (searches, _), _ = self._readings(query, scope, zone, None, exact=True)
+        among = f"id IN [{', '.join(map(str, ids))}]"
+        return self._searcher.count([narrow(search, among) for search in searches], []).total
 
     def beginnings(self, ids: Sequence[UUID]) -> dict[UUID, str]:
         """The first new words of messages, without what they quote. The caller has checked that they are visible."""

@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 import shlex
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
 from typing import Annotated, Any
 from urllib.parse import urlencode
+from uuid import UUID
 
 from fastapi import APIRouter, Query
 from fastapi.responses import JSONResponse, Response
 
 from archiver.access import users
 from archiver.access.principal import Right
-from archiver.access.scope import scope_of
+from archiver.access.scope import MailScope, scope_of
 from archiver.errors import NotFound
 from archiver.http.pages.base import Form, Posted, View, Viewed, local_path, redirect
 from archiver.http.pages.change_notice import describe_change
 from archiver.http.pages.histogram import histogram
 from archiver.marks import tags
 from archiver.reading import statistics
+from archiver.search import news, suggestions
 from archiver.search import saved as saved_searches
-from archiver.search import suggestions
 from archiver.search.conversations import MOST_COUNTED
 from archiver.search.facets import FacetValue
 from archiver.search.query.errors import QueryError
+from archiver.search.saved import SavedSearch
 from archiver.search.service import MessageHit, Results
 from archiver.sources import runs
 
@@ -34,6 +36,8 @@ _PER_PAGE = {False: 30, True: 50}
 """Messages; grouped, fifty of them make about thirty rows."""
 _FACETS = ("year", "month", "mailbox", "folder", "label", "sender", "domain", "type")
 _SHOWN = 8
+_COUNTED = 12
+"""Saved searches whose new mail is counted."""
 _MOST_VALUES = 1_000
 _MAX_QUERY_CHARS = 2_000
 _SUGGESTED = ("has:attachment", "type:pdf", "newer_than:30d", "larger:5M")
@@ -101,10 +105,33 @@ def search_page(
     values["sorts"] = [
         (one, view.t(f"search.{one}"), link(query, one, similar=similar), one == sort) for one in ("newest", "oldest", "best")
     ]
-    values["saved"] = saved_searches.of(view.user)
+    values |= _saved(view, query, values["results"], counts=part != "results")
     values |= _marks(view, values["results"], change)
-    values["is_saved"] = any(one["query"] == query for one in values["saved"])
     return view.page("search_results.html" if part == "results" else "search.html", **values)
+
+
+def _saved(view: View, query: str, results: Results | None, *, counts: bool) -> dict[str, Any]:
+    """The saved searches with what is new in each, and the hits that are new since the last visit to this one."""
+    listed, new_hits = saved_searches.of(view.user), set[UUID]()
+    now = datetime.now(UTC)
+    with view.context.reading() as connection:
+        scope = scope_of(connection, view.principal)
+        since = saved_searches.visit(connection, view.user, query, now) if query else None
+        if since is not None and results is not None:
+            new_hits = news.new_among(connection, scope, since, [one for hit in results.hits for one in (hit.id, *hit.also)])
+        new = {one.query: _count_new(view, connection, scope, one) for one in listed[:_COUNTED]} if counts else {}
+    current = next((one for one in listed if one.query == query), None)
+    return {"saved": listed, "new_counts": new, "new_hits": new_hits, "is_saved": current is not None, "current_saved": current}
+
+
+def _count_new(view: View, connection: Any, scope: MailScope, one: SavedSearch) -> int:
+    since = one.opened_at
+    if since is None:
+        return 0
+    found = news.new_messages(connection, scope, since)
+    key = ("new", scope.reader, one.query, since, len(found))
+    search = view.context.search
+    return int(view.context.count_cache.get(key, lambda: news.count_new(search, scope, one.query, view.zone, found)))
 
 
 def _marks(view: View, results: Results | None, change: str) -> dict[str, Any]:
@@ -165,8 +192,12 @@ def save_search(view: Posted, form: Form) -> Response:
     with view.context.engine.begin() as connection:
         if form.get("do") == "forget":
             saved_searches.forget(connection, view.user, query)
+        elif form.get("do") in ("tell", "be_quiet"):
+            notify = form["do"] == "tell"
+            saved_searches.change_notice(connection, view.user, query, datetime.now(UTC), notify=notify)
         else:
-            saved_searches.save(connection, view.user, query, form.get("name", "").strip()[:80] or query[:80])
+            name = form.get("name", "").strip()[:80] or query[:80]
+            saved_searches.save(connection, view.user, query, name, datetime.now(UTC))
     return redirect(local_path(form.get("next"), link(query)))
 
 
