@@ -7,7 +7,7 @@ JOBS   ?= 2
 SPREAD := --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo test quick check chaos coverage bench bench-full fuzz clean format
+.PHONY: help up demo test quick check chaos coverage bench bench-full fuzz soak clean format
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 16
@@ -42,6 +42,9 @@ quick: $(VENV)/.dev  ## run the unit and contract tests, without those marked sl
 
 chaos: $(VENV)/.dev  ## run the long tests, which kill processes hundreds of times (an hour)
 	$(BIN)/pytest -m chaos $(ARGS)
+
+soak: $(VENV)/.dev  ## archive for MINUTES=30 while parts are killed: flat memory, no leak, nothing lost
+	$(BIN)/python -m tests.soak --minutes $(or $(MINUTES),30)
 
 coverage: $(VENV)/.dev  ## run the tests and show which branches they reach; ARGS=tests/unit for a part
 	@$(BIN)/coverage --version > /dev/null 2>&1 || $(BIN)/pip install --quiet "coverage>=7.10"

@@ -37,6 +37,7 @@ from archiver.secrets import credentials_keyring
 from archiver.sources import retries
 from archiver.store.archive import Archive
 from archiver.store.open import open_archive
+from archiver.store.sharing import check_packs_are_here
 from archiver.supervisor.ready import notify_ready
 from archiver.sync.ingest.store_batch import Ingest
 from archiver.sync.quotas import Buckets
@@ -99,6 +100,7 @@ def _run(settings: Settings, queue: QueueName, alive_file: Path | None) -> int:
     pausing = Pausing(WorkerPresence.join(engine, queue), alive_file)
     pausing.begin_work(_report)
     archive = open_archive(settings, engine)
+    check_packs_are_here(settings, engine, archive)
     # Before the first job, which would fetch and store again what only the packs know of.
     catch_up(engine, archive, _report, rest_seconds=_REST_SECONDS if settings.storage_type == "s3" else 0)
     work = _context(settings, engine, archive, queue, redis_url)
