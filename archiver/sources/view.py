@@ -99,3 +99,16 @@ _OPEN = """
 def not_archived(connection: Connection) -> dict[UUID, tuple[int, int]]:
     """By source: messages that could not be fetched yet, and listed messages that are unaccounted for."""
     return {row.id: (row.dead_letters, row.missing) for row in query(connection, _OPEN, OpenMessages)}
+
+
+# As workers/processors write it, for the source as a whole or for one of its mailboxes.
+_REFUSED = """
+    SELECT s.id FROM ingestion_sources s WHERE s.removed_at IS NULL
+        AND s.status_message LIKE 'the server rejected the credentials%'
+    UNION SELECT b.source_id FROM mailboxes b
+    WHERE b.failures > 0 AND b.gone_at IS NULL AND b.status_message LIKE 'the server rejected the credentials%'"""
+
+
+def refused(connection: Connection) -> frozenset[UUID]:
+    """The sources whose credentials, or those of a mailbox, are rejected."""
+    return frozenset(query(connection, _REFUSED, UUID))

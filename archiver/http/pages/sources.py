@@ -64,6 +64,7 @@ def list_page(view: CanView) -> Response:
         unexplained = source_view.not_archived(connection)
         kept_uploads = imports.kept_uploads(connection)
         journal = _journal(view, connection)
+        refused = source_view.refused(connection)
     cards = [
         {
             "source": one,
@@ -74,7 +75,7 @@ def list_page(view: CanView) -> Response:
             "missing": unexplained[one.id][1],
             "kept_uploads": kept_uploads.get(one.id, 0),
             "journal": journal if one.kind == JOURNAL else None,
-            "signs_in": source_access.signs_in(one.kind, one.settings),
+            "needs_sign_in": one.id in refused and source_access.signs_in(one.kind, one.settings),
         }
         for one in found
     ]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from archiver.db.ids import uuid7
+from archiver.db.sql import run
 from tests.integration.http.conftest import Company
 from tests.support.oauth_provider import CLIENT_SECRET, oauth_provider
 
@@ -38,3 +40,23 @@ def test_the_page_leads_to_the_provider_without_the_secret(company: Company) -> 
         assert page.status_code == 200, page.text
         assert f"{provider.url}/authorize?" in page.text
         assert CLIENT_SECRET not in page.text
+
+
+def test_a_card_asks_to_sign_in_again_when_a_mailbox_was_refused(company: Company) -> None:
+    settings = '{"host": "localhost", "user": "ann", "auth": "xoauth2", "oauth_auth_url": "http://localhost/a"}'
+    source = "INSERT INTO ingestion_sources (id, kind, name, status, settings) VALUES (:id, 'imap', :name, 'active', :settings)"
+    box = """INSERT INTO mailboxes (id, source_id, address, failures, status_message)
+        VALUES (:id, :source_id, 'ann@elsewhere.example', 1, 'the server rejected the credentials: revoked')"""
+    ids = {"Fine": uuid7(), "Refused": uuid7()}
+    with company.engine.begin() as connection:
+        for name, source_id in ids.items():
+            run(connection, source, id=source_id, name=name, settings=settings)
+        run(connection, box, id=uuid7(), source_id=ids["Refused"])
+    try:
+        with company.client("admin") as admin:
+            page = admin.get(f"{company.url}/sources").text
+        assert f'action="/sources/{ids["Refused"]}/sign-in"' in page
+        assert f'action="/sources/{ids["Fine"]}/sign-in"' not in page
+    finally:
+        with company.engine.begin() as connection:
+            run(connection, "UPDATE ingestion_sources SET removed_at = now() WHERE id = ANY(:ids)", ids=list(ids.values()))
