@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from datetime import datetime, time, timedelta
+from datetime import datetime, time
 from typing import Annotated
 from uuid import UUID
 from zoneinfo import ZoneInfo
@@ -129,7 +129,7 @@ def _end_of(text: str | None) -> datetime | None:
         day = datetime.strptime(text, "%Y-%m-%d").date()
     except ValueError:
         raise UsageError(f"--until {text}: expected a date such as 2033-04-01") from None
-    return datetime.combine(day + timedelta(days=1), time(), ZoneInfo(local_zone_name()))
+    return datetime.combine(day, time(23, 59, 59), ZoneInfo(local_zone_name()))
 
 
 def _effect(label: RetentionLabel) -> str:

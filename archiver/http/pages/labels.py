@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, time, timedelta
+from datetime import datetime, time
 from typing import Any
 from uuid import UUID
 
@@ -72,4 +72,4 @@ def _end_of(view: View, form: dict[str, str]) -> datetime | None:
         day = datetime.strptime(text, "%Y-%m-%d").date()
     except ValueError:
         raise UsageError(f"{text}: expected a date such as 2033-04-01") from None
-    return datetime.combine(day + timedelta(days=1), time(), view.zone)
+    return datetime.combine(day, time(23, 59, 59), view.zone)
