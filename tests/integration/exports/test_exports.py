@@ -15,6 +15,7 @@ import pytest
 
 from archiver.access.principal import Principal
 from archiver.db.states import StepState
+from archiver.errors import Conflict
 from archiver.exports import collecting
 from archiver.exports import service as exports
 from archiver.exports.layout import safe_name
@@ -219,3 +220,14 @@ def test_volumes_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
     named = [path.name for path in PackageFolder(tmp_path).volumes()]
     assert named == ["export-001.zip", "export-002.zip", "export-999.zip", "export-1000.zip", "export-1001.zip"]
     assert [path.name for path in find_volumes([tmp_path])] == named
+
+
+def test_permission_is_checked_again_at_the_download(world: ExportWorld) -> None:
+    """Mail that its owner can no longer read is not downloaded, and a refused download is not in the audit log."""
+    export_id = world.export()
+    world.finish()
+    exports.downloadable(world.engine, world.settings, world.who, export_id)
+    restricted = replace(world.who, may_read_all=False)
+    with pytest.raises(Conflict, match="contains mail that you can no longer read: request a new export"):
+        exports.downloadable(world.engine, world.settings, restricted, export_id)
+    assert world.one("SELECT count(*) FROM audit_log WHERE action = 'export.downloaded'") == 1
