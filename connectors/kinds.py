@@ -25,6 +25,7 @@ from connectors.imap import ImapConnector, ImapSecrets, ImapSettings, ImapTarget
 from connectors.imap.domains import DOMAINS
 from connectors.imap.providers import PROVIDERS, imap_pace, provider_of
 from connectors.imap.sign_in import ImapSignIn
+from connectors.imap.trash import ImapTrash
 from connectors.jmap import JmapConnector, JmapSecrets, JmapSettings
 from connectors.microsoft import (
     Microsoft365Secrets,
@@ -38,7 +39,7 @@ from connectors.microsoft.settings import graph_pace
 from connectors.microsoft.sign_in import OutlookSignIn
 from connectors.pace import Pace
 from connectors.sign_in import BrowserSignIn
-from connectors.target import MailTarget
+from connectors.target import MailTarget, SourceTrash
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,8 @@ class ConnectorKind:
     """Opens one of its mailboxes to restore mail to; from validated settings, validated secrets and a context."""
     pace: Callable[[Any], Pace] = lambda _: Pace()
     """How fast its provider lets mail be read, from validated settings."""
+    trash: Callable[[Any, Any, Context, MailboxRef], SourceTrash] | None = None
+    """Opens one of its mailboxes to move archived mail to its trash."""
     extra: str | None = None
     """Its packages are installed with this extra (connectors.extras)."""
 
@@ -100,6 +103,28 @@ def _outlook_target(settings: OutlookSettings, secrets: OutlookSecrets, context:
     return open_outlook(settings, secrets, context).target(box)
 
 
+def _workspace_trash(settings: WorkspaceSettings, secrets: WorkspaceSecrets, context: Context, box: MailboxRef) -> SourceTrash:
+    return WorkspaceConnector(settings, secrets, context).trash(box.address)
+
+
+def _gmail_trash(settings: GmailSettings, secrets: GmailSecrets, context: Context, box: MailboxRef) -> SourceTrash:
+    return GmailConnector(settings, secrets, context).trash(box.address)
+
+
+def _organisation_trash(
+    settings: Microsoft365Settings, secrets: Microsoft365Secrets, context: Context, box: MailboxRef
+) -> SourceTrash:
+    return open_organisation(settings, secrets, context).trash(box)
+
+
+def _outlook_trash(settings: OutlookSettings, secrets: OutlookSecrets, context: Context, box: MailboxRef) -> SourceTrash:
+    return open_outlook(settings, secrets, context).trash(box)
+
+
+def _imap_trash(settings: ImapSettings, secrets: ImapSecrets, context: Context, box: MailboxRef) -> SourceTrash:
+    return ImapTrash(settings, secrets, context, box.address)
+
+
 def _open_files(settings: FilesSettings, _: FilesSecrets, context: Context) -> Connector:
     return FilesConnector(settings, context)
 
@@ -114,6 +139,7 @@ KINDS: dict[str, ConnectorKind] = {
             WorkspaceSecrets,
             WorkspaceConnector,
             target=_workspace_target,
+            trash=_workspace_trash,
             pace=google_pace,
             extra="google",
         ),
@@ -125,6 +151,7 @@ KINDS: dict[str, ConnectorKind] = {
             GmailConnector,
             GmailSignIn,
             target=_gmail_target,
+            trash=_gmail_trash,
             pace=google_pace,
             extra="google",
         ),
@@ -135,6 +162,7 @@ KINDS: dict[str, ConnectorKind] = {
             Microsoft365Secrets,
             open_organisation,
             target=_organisation_target,
+            trash=_organisation_trash,
             pace=graph_pace,
             extra="microsoft",
         ),
@@ -146,6 +174,7 @@ KINDS: dict[str, ConnectorKind] = {
             open_outlook,
             OutlookSignIn,
             target=_outlook_target,
+            trash=_outlook_trash,
             pace=graph_pace,
             extra="microsoft",
         ),
@@ -159,6 +188,7 @@ KINDS: dict[str, ConnectorKind] = {
             guide=tuple((row.name, row.hint) for row in PROVIDERS if row.hint),
             watches=True,
             target=_imap_target,
+            trash=_imap_trash,
             pace=lambda settings: imap_pace(settings.host),
         ),
         ConnectorKind(

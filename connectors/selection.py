@@ -91,6 +91,15 @@ class SourceSettings(Strict):
         return tuple(found)
 
 
+class ServerSettings(SourceSettings):
+    """Of sources whose archived mail can be deleted on the server, to make room."""
+
+    delete_after_days: int | None = Field(
+        default=None, ge=1, le=36_500, description="allow deleting archived mail at the source that is older than this"
+    )
+    delete_needs_backup: bool = Field(default=True, description="delete only mail that is also in the newest backup")
+
+
 def destinations(settings: type[BaseModel]) -> dict[str, Destination]:
     """The settings that are marked as a destination."""
     marks = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -69,6 +69,15 @@ class MailTarget(Protocol):
     def deliver(self, messages: Iterable[Outgoing], *, dry_run: bool = False) -> Iterator[list[DeliveredCopy]]:
         """Reports every few messages, each message once. What is there already is skipped, so a run can be repeated. What the
         server refuses is reported, and the others continue."""
+
+    def close(self) -> None: ...
+
+
+class SourceTrash(Protocol):
+    """One mailbox whose archived messages are moved to its trash. Raises the errors of connectors.errors."""
+
+    def move(self, keys: Sequence[str]) -> set[str]:
+        """Moves these messages, and returns the keys of those that were there. Nothing is deleted for good."""
 
     def close(self) -> None: ...
 

@@ -145,6 +145,27 @@ class RestoreOutcome(StrEnum):
     REFUSED = "refused"
 
 
+class CleanupState(StrEnum):
+    """checking (the dry run) → ready → deleting → done, or stopped at the first surprise."""
+
+    CHECKING = "checking"
+    READY = "ready"
+    DELETING = "deleting"
+    DONE = "done"
+    STOPPED = "stopped"
+
+
+class CleanupOutcome(StrEnum):
+    READY = "ready"
+    """Fulfils every condition."""
+    DELETING = "deleting"
+    """Its move to the trash was begun."""
+    DELETED = "deleted"
+    GONE = "gone"
+    """It was no longer at the source."""
+    KEPT = "kept"
+
+
 class WorkflowState(StrEnum):
     """queued → running → done, or → rolling_back → failed or cancelled."""
 

@@ -22,7 +22,7 @@ from connectors.base import Connector, Context, MailboxRef
 from connectors.errors import ConnectorError
 from connectors.kinds import KINDS
 from connectors.sign_in import BrowserSignIn
-from connectors.target import MailTarget
+from connectors.target import MailTarget, SourceTrash
 
 
 class SourceCheckFailed(ArchiverError):
@@ -98,10 +98,32 @@ def open_target(engine: Engine, keyring: Keyring, source: Source, box: MailboxRe
         reason = "was removed" if source.removed_at is not None else "has no mailboxes on a server"
         raise UsageError(f"mail can't be restored to {box.address}: the source {source.name} {reason}")
     settings, secrets = validate(kind, source.settings, unseal(keyring, source))
+    with closing(kind.target(settings, secrets, _saving_context(engine, keyring, source), box)) as target:
+        yield target
+
+
+@contextmanager
+def open_trash(engine: Engine, keyring: Keyring, source: Source, box: MailboxRef) -> Iterator[SourceTrash]:
+    """A mailbox of a source, whose archived mail is moved to its trash. Raises UsageError if that is not possible."""
+    kind = kind_of(source.kind)
+    if kind.trash is None:
+        raise UsageError(f"mail of the source {source.name} can't be deleted on its server: it has none")
+    settings, secrets = validate(kind, source.settings, unseal(keyring, source))
+    with closing(kind.trash(settings, secrets, _saving_context(engine, keyring, source), box)) as trash:
+        yield trash
+
+
+@contextmanager
+def open_mailbox(engine: Engine, keyring: Keyring, source: Source) -> Iterator[Connector]:
+    """Reads messages of a source outside a sync."""
+    with closing(open_source(source, keyring, _saving_context(engine, keyring, source))) as connector:
+        yield connector
+
+
+def _saving_context(engine: Engine, keyring: Keyring, source: Source) -> QuietContext:
     context = QuietContext()
     context.save_credentials = partial(save_credentials, engine, keyring, source)  # type: ignore[method-assign]
-    with closing(kind.target(settings, secrets, context, box)) as target:
-        yield target
+    return context
 
 
 def can_receive(kind: str) -> bool:

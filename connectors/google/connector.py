@@ -30,6 +30,7 @@ from connectors.google.tokens import (
     GoogleTokens,
     RefreshedTokens,
 )
+from connectors.google.trash import GmailTrash
 from connectors.http import HttpClient
 from connectors.selection import mailbox_rule
 from connectors.spool import Spool
@@ -61,6 +62,11 @@ class _GoogleConnector(ABC):
         """The mailbox as a target of a restore, with tokens that may write. Closes this connector when it is closed."""
         self._http.ensure_open()
         return GmailTarget(self._gmail(address, writes=True), self._spool, self._google.units_per_message, self.close)
+
+    def trash(self, address: str) -> GmailTrash:
+        """The mailbox as one whose mail is moved to the trash. Closes this connector when it is closed."""
+        self._http.ensure_open()
+        return GmailTrash(self._gmail(address, writes=True), self.close)
 
     def close(self) -> None:
         self._http.close()
@@ -162,6 +168,10 @@ class GmailConnector(_GoogleConnector):
     def target(self, address: str) -> GmailTarget:
         self._ensure_own(MailboxRef(address))
         return super().target(address)
+
+    def trash(self, address: str) -> GmailTrash:
+        self._ensure_own(MailboxRef(address))
+        return super().trash(address)
 
     def _tokens(self, address: str, writes: bool = False) -> GoogleTokens:
         return self._own

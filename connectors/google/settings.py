@@ -11,7 +11,7 @@ from pydantic import AfterValidator, ConfigDict, Field, SecretStr, model_validat
 
 from connectors.extras import LazyModule
 from connectors.pace import Pace
-from connectors.selection import Destination, SourceSettings, Strict, Texts
+from connectors.selection import Destination, ServerSettings, Strict, Texts
 
 if TYPE_CHECKING:
     from google.auth import crypt
@@ -44,7 +44,7 @@ def _address(value: str) -> str:
 Address = Annotated[str, AfterValidator(_address)]
 
 
-class GoogleSettings(SourceSettings):
+class GoogleSettings(ServerSettings):
     """What both kinds have in common. For Gmail, `folders_in` and `folders_out` mean labels."""
 
     units_per_user: int = Field(

@@ -75,7 +75,8 @@ class ImapRefetch:
                     yield from self._put(FailedMessage(key, f"the folder can't be opened: {closed}", folder.name))
                 return
 
-    def _messages(self, folder: ImapFolder, wanted: dict[str, Wanted]) -> Iterator[tuple[str, Got]]:
+    def locate(self, folder: ImapFolder, wanted: dict[str, Wanted]) -> tuple[MessageFetcher, dict[int, str]]:
+        """Opens the folder; UID → key of the messages that are in it."""
         opened = self.session.examine(folder)
         wire = self.session.wire
         ids = kind_of_ids(wire.capabilities, wire.server_name)
@@ -84,8 +85,13 @@ class ImapRefetch:
         values = {parsed.id: key for key, parsed in wanted.items() if parsed.id}
         if values and ids:
             uids |= self._find(asker, values)
+        return asker, uids
+
+    def _messages(self, folder: ImapFolder, wanted: dict[str, Wanted]) -> Iterator[tuple[str, Got]]:
+        asker, uids = self.locate(folder, wanted)
+        wire = self.session.wire
         metas = [meta._replace(key=uids[meta.uid]) for meta in asker.metas(wire, sorted(uids))]
-        suspects = self._suspects.setdefault((folder.name, opened.uid_validity), {})
+        suspects = self._suspects.setdefault((folder.name, asker.validity), {})
         for meta, got in Bodies(self.session, self.context, suspects).fetch(metas):
             yield meta.key, got or meta.failed("no longer at the source")
 

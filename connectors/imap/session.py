@@ -82,6 +82,10 @@ class ImapSession:
         self._folder, self._validity = folder, status.uid_validity
         return status
 
+    def select(self, folder: ImapFolder) -> Status:
+        """Opens a folder to change it."""
+        return _opened(self.wire.run(b"SELECT " + quoted(folder.raw)))
+
     def wires(self, *, many: bool) -> list[Wire]:
         """Connections on the open folder; more than one only if `many` and the server allows it."""
         assert self._folder is not None, "examine first"

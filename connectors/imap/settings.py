@@ -9,12 +9,12 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, SecretStr, StringConstraints, model_validator
 
 from connectors.imap.presets import OAUTH_PRESETS, ProviderName
-from connectors.selection import Destination, LongText, SourceSettings, Strict, Texts
+from connectors.selection import Destination, LongText, ServerSettings, Strict, Texts
 
 Name = Annotated[str, StringConstraints(min_length=1, pattern=r"^[^\x00-\x1f\x7f]+$")]
 
 
-class ImapSettings(SourceSettings):
+class ImapSettings(ServerSettings):
     host: Annotated[Name, Destination.HOST] = Field(description="the server's name or address")
     port: Annotated[int | None, Destination.ROUTE] = Field(
         default=None, ge=1, le=65535, description="by default 993, or 143 if tls is not implicit"

@@ -22,6 +22,7 @@ from connectors.microsoft.settings import (
 )
 from connectors.microsoft.target import GraphTarget
 from connectors.microsoft.tokens import AppTokens, MicrosoftTokens, SignedInTokens
+from connectors.microsoft.trash import GraphTrash
 from connectors.microsoft.users import USERS, People
 from connectors.spool import Spool
 
@@ -122,6 +123,10 @@ class MicrosoftConnector:
         if self._group(box):
             raise Unavailable(f"{box.address} is a group: mail can't be restored to it")
         return GraphTarget(self._graph, self._open(box), box.address, self.close)
+
+    def trash(self, box: MailboxRef) -> GraphTrash:
+        """The mailbox as one whose mail is moved to Deleted Items. Closes this connector when it is closed."""
+        return GraphTrash(self._graph, self._open(box), self.close)
 
     def close(self) -> None:
         self._http.close()

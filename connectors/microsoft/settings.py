@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
 from connectors.pace import Pace
-from connectors.selection import Destination, LongText, SourceSettings, Strict, Texts
+from connectors.selection import Destination, LongText, ServerSettings, Strict, Texts
 
 
 class Cloud(StrEnum):
@@ -47,7 +47,7 @@ Https = Annotated[str, AfterValidator(_https)]
 Name = Annotated[str, AfterValidator(_plain)]
 
 
-class GraphSettings(SourceSettings):
+class GraphSettings(ServerSettings):
     """What both kinds have in common."""
 
     client_id: Name = Field(description="the app registration's Application (client) ID")

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 from sqlalchemy import text
 
+from archiver.cli.sources.cleanup import clean_up
 from archiver.cli.sources.sign_in import SignInMethod, sign_in_with
 from archiver.cli.terminal.archive import OpenArchive, archive_for
 from archiver.cli.terminal.follow import follow_index, follow_run
@@ -34,6 +35,7 @@ from archiver.sync import ledger, listings
 from archiver.sync.listings import CycleListing
 
 app = typer.Typer(no_args_is_help=True, help="Add, inspect, sync, pause and remove the sources that mail comes from.")
+app.command("clean-up")(clean_up)
 
 Name = Annotated[str, typer.Argument(help="The source's name, or its id.")]
 Settings = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting; may be repeated.")]

@@ -21,6 +21,7 @@ from archiver.db.tables.alerts import (
     MaintenanceOutcomeTable,
 )
 from archiver.db.tables.base import Base
+from archiver.db.tables.cleanups import CleanupMessageTable, CleanupTable
 from archiver.db.tables.labels import MessageLabelTable, RetentionLabelTable
 from archiver.db.tables.ledger import FolderListingTable, SkippedMessageTable, UnaccountedKeyTable
 from archiver.db.tables.marks import MailChangeItemTable, MailChangeTable, MessageTagTable, NoteTable, TagTable
@@ -70,6 +71,8 @@ __all__ = [
     "AttachmentTable",
     "AuditLogTable",
     "Base",
+    "CleanupMessageTable",
+    "CleanupTable",
     "DeadLetterTable",
     "ErasureMessageTable",
     "ErasureObjectTable",

@@ -46,6 +46,16 @@ def decode_cursor(cursor: str, count: int) -> list[str]:
     return values
 
 
+def decode_number(cursor: str | None) -> int:
+    """The number in a cursor; 0 without one."""
+    if cursor is None:
+        return 0
+    value = decode_cursor(cursor, 1)[0]
+    if not value.isascii() or not value.isdecimal() or len(value) > 18:
+        raise UsageError(INVALID_CURSOR)
+    return int(value)
+
+
 def time_of(value: str) -> datetime:
     """The time in a cursor. Raises UsageError for a cursor that this server did not issue."""
     try:

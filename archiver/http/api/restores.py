@@ -9,9 +9,8 @@ from fastapi import APIRouter
 from pydantic import Field, SecretStr, model_validator
 
 from archiver.db.states import RestoreOutcome
-from archiver.errors import UsageError
 from archiver.exports.selection import MAX_SELECTED, Selection
-from archiver.http.api.page import INVALID_CURSOR, Cursor, Limit, Page, RequestBody, decode_cursor, encode_cursor
+from archiver.http.api.page import Cursor, Limit, Page, RequestBody, decode_number, encode_cursor
 from archiver.http.auth import Context, Restorer
 from archiver.http.public_text import without_paths_in
 from archiver.restores import service as restores
@@ -116,17 +115,8 @@ def list_restored_messages(
 ) -> Page[ReportedCopy]:
     """The report: what became of each copy, and why some were refused."""
     with context.reading() as connection:
-        found = restores.report(connection, principal, restore_id, outcome, after=_number(cursor), limit=limit)
+        found = restores.report(connection, principal, restore_id, outcome, after=decode_number(cursor), limit=limit)
     return Page(items=found, next=encode_cursor(found[-1].number) if len(found) == limit else None)
-
-
-def _number(cursor: str | None) -> int:
-    if cursor is None:
-        return 0
-    value = decode_cursor(cursor, 1)[0]
-    if not value.isascii() or not value.isdecimal() or len(value) > 18:
-        raise UsageError(INVALID_CURSOR)
-    return int(value)
 
 
 @router.delete("/{restore_id}", status_code=204)

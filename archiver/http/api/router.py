@@ -9,6 +9,7 @@ from starlette.types import Scope
 from archiver.http.api import (
     alerts,
     audit,
+    cleanups,
     conversations,
     erasures,
     exports,
@@ -56,6 +57,7 @@ PARTS = (
     operator,
     exports,
     restores,
+    cleanups,
     users,
     audit,
     holds,

@@ -20,6 +20,8 @@ from archiver.exports.selection import Selection
 from archiver.restores import service as restores
 from archiver.restores.destination import RestoreDestination
 from archiver.restores.rows import RestoreJob
+from archiver.retention import holds
+from archiver.retention.holds import NewHold
 from archiver.sources import service as sources
 from archiver.sources.null_context import QuietContext
 from archiver.sync.ingest.store_batch import load_origin
@@ -51,6 +53,15 @@ class RestoreWorld(ImportWorld):
         made = [RawMessage(hashlib.sha256(data).hexdigest() + folder, data, **values) for data in mails]
         for start in range(0, len(made), 200):
             self.work.ingest.store_batch(origin, Batch(tuple(made[start : start + 200])))
+
+    def store_keyed(self, mailbox_id: UUID, message: RawMessage) -> None:
+        """As a sync stores it."""
+        with self.engine.connect() as connection:
+            origin = load_origin(connection, mailbox_id)
+        self.work.ingest.store_batch(origin, Batch((message,)))
+
+    def hold(self, wanted: NewHold) -> None:
+        holds.place(self.engine, LOCAL_OPERATOR, wanted)
 
     def request(
         self,
