@@ -19,6 +19,7 @@ from sqlalchemy import Engine
 from archiver.access import audit, grants
 from archiver.access.principal import LOCAL_OPERATOR
 from archiver.access.scope import EVERYTHING, MailScope
+from archiver.cleanups import statements as cleanups
 from archiver.db import sql
 from archiver.db.ids import message_uuid
 from archiver.db.row_types import Column, fit
@@ -168,6 +169,7 @@ def _read_all(world: World, scope: MailScope) -> None:
         assert splitting._find(connection, LOCAL_OPERATOR, scope, message_id).id == message_id
         assert restores.pending(connection, message_id, MAILBOX, scope, 0, 1) == []
         assert restores.report(connection, message_id, scope, None, 0, 1) == []
+        assert cleanups.entries(connection, message_id, scope, None, 0, 1) == []
         for kind in suggestions._STATEMENTS:
             suggestions._beginning(connection, scope, kind, "x", 1)
     with world.engine.connect() as connection:
