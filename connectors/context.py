@@ -43,7 +43,7 @@ class Context(Protocol):
         """A folder with space for what is expensive to recompute. It survives the job, and may be emptied after it."""
 
     def open_outlook(self, descriptor: int, kind: str, *, recover: bool) -> OutlookFile:
-        """Reads a PST, OST or MSG that is open under this descriptor; with `recover`, deleted items too. Raises
+        """Reads a PST, OST, MSG or OLM that is open under this descriptor; with `recover`, deleted items too. Raises
         OutlookUnreadable."""
 
     def should_stop(self) -> bool: ...

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
-PST, MSG = "pst", "msg"
+PST, MSG, OLM = "pst", "msg", "olm"
 
 
 class OutlookUnreadable(Exception):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ from archiver.outlook import properties as tags
 from archiver.outlook.items import OutlookFileBroken, OutlookItem
 from archiver.outlook.mime import Conversion
 from archiver.outlook.msg import MsgItem, open_msg
+from archiver.outlook.olm import OlmFile, OlmFolder, OlmItem
 from archiver.outlook.properties import PropertySet
 from archiver.outlook.pst import PstFile, PstFolder, PstItem
 
@@ -23,12 +24,19 @@ _VERBS = {102: "\\Answered", 103: "\\Answered", 104: "$Forwarded"}
 @dataclass(slots=True)
 class _OpenFile:
     origin: str
-    file: PstFile | MsgItem
-    folders: list[PstFolder]
+    file: PstFile | MsgItem | OlmFile
+    folders: Sequence[PstFolder | OlmFolder]
     pending: Iterator[bytes]
 
-    def item(self, folder: int, index: int) -> PstItem | MsgItem:
-        return self.file if isinstance(self.file, MsgItem) else self.file.item(self.folders[folder], index)
+    def item(self, folder: int, index: int) -> PstItem | MsgItem | OlmItem:
+        if isinstance(self.file, MsgItem):
+            return self.file
+        found = self.folders[folder]
+        if isinstance(self.file, OlmFile):
+            assert isinstance(found, OlmFolder)
+            return self.file.item(found, index)
+        assert isinstance(found, PstFolder)
+        return self.file.item(found, index)
 
 
 _opened: list[_OpenFile] = []
@@ -39,6 +47,9 @@ def _open(header: dict[str, Any], pieces: list[bytes]) -> Answer:
     try:
         if header["kind"] == "msg":
             _opened[:] = [_OpenFile("MSG", open_msg(descriptor), [PstFolder((), 0, 1)], iter(()))]
+        elif header["kind"] == "olm":
+            olm = OlmFile(descriptor)
+            _opened[:] = [_OpenFile("OLM", olm, olm.folders, iter(()))]
         else:
             pst = PstFile(descriptor)
             _opened[:] = [_OpenFile("PST", pst, [*pst.folders(bool(header["recover"]))], iter(()))]
@@ -114,7 +125,7 @@ def _more(header: dict[str, Any], pieces: list[bytes]) -> Answer:
 def _values(item: OutlookItem) -> dict[str, Any]:
     values = item.properties
     at = values.time(tags.DELIVERED_AT)
-    node = item.node if isinstance(item, PstItem) else 0
+    node = item.node if isinstance(item, PstItem | OlmItem) else 0
     return {"node": node, "flags": _flags(values), "received_at": at.isoformat() if at is not None else None}
 
 

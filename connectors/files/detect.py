@@ -17,6 +17,7 @@ class FileKind(StrEnum):
     EMLX = "emlx"
     PST = "pst"
     MSG = "msg"
+    OLM = "olm"
     BSMTP = "bsmtp"
     ZIP = "zip"
     TAR = "tar"
@@ -73,6 +74,7 @@ _MAGIC: tuple[tuple[bytes, FileKind, str], ...] = (
 )
 _COMPOUND = b"\xd0\xcf\x11\xe0"
 _MSG_PROPERTIES = "__properties_version1.0".encode("utf-16-le")
+_OLM = b"com.microsoft.__"
 _FIELD = re.compile(rb"[!-9;-~]{1,100}[ \t]*:")
 _WELL_KNOWN = re.compile(
     rb"(?:^|\n)(?:from|to|cc|subject|date|received|message-id|return-path|delivered-to|mime-version|content-type|sender|reply-to"
@@ -93,7 +95,10 @@ def detect(head: bytes, name: str) -> Detected:
     if not head:
         return Detected(FileKind.EMPTY, "empty")
     if head.startswith(b"<?xml") and b"OPFMessage" in head:
-        return Detected(FileKind.OTHER, "a message of Outlook for Mac (.olm), which is not read yet", is_broken=True)
+        what = "a message of Outlook for Mac (.olm) without its archive: import the whole .olm file"
+        return Detected(FileKind.OTHER, what, is_broken=True)
+    if head.startswith(b"PK\x03\x04") and (lower.endswith(".olm") or _OLM in head):
+        return Detected(FileKind.OLM)
     for magic, kind, what in _MAGIC:
         if head.startswith(magic) and not (magic in (b"BZh", b"MZ") and _looks_like_header(head)):
             is_broken = claims_mail or any(word in what for word in _HOLDS_MAIL)

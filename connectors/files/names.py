@@ -11,7 +11,7 @@ from connectors.selection import FolderRole
 
 SEPARATOR = "\u241f"
 _FOLDER_CHARS = 500
-_SUFFIX = re.compile(r"\.(gz|bz2|xz|zst|zip|tgz|tbz2|txz|tzst|tar|mbox|mbx|eml|emlx|pst|ost|msg)$", re.IGNORECASE)
+_SUFFIX = re.compile(r"\.(gz|bz2|xz|zst|zip|tgz|tbz2|txz|tzst|tar|mbox|mbx|eml|emlx|pst|ost|msg|olm)$", re.IGNORECASE)
 _APPLE_INNER = re.compile(r"Data|Messages|\d|[0-9A-F]{8}(-[0-9A-F]{4}){3}-[0-9A-F]{12}", re.IGNORECASE)
 _SHIFTED = re.compile(r"&([A-Za-z0-9+,]*)-")
 

@@ -1,4 +1,4 @@
-"""PST, OST and MSG files in a folder of mail files. Their items become messages elsewhere (connectors.outlook)."""
+"""PST, OST, MSG and OLM files in a folder of mail files. Their items become messages elsewhere (connectors.outlook)."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from connectors.files.names import SEPARATOR, key_of, role_of, shown
 from connectors.files.open_file import OpenFile
 from connectors.files.settings import FilesSettings
 from connectors.files.tree import FileDirectory
-from connectors.outlook import MSG, PST, OutlookEntry, OutlookFile, OutlookUnreadable
+from connectors.outlook import MSG, OLM, PST, OutlookEntry, OutlookFile, OutlookUnreadable
 from connectors.selection import date_rule, folder_rule
 
 _FOLDER_CHARS = 500
+_KINDS = {FileKind.PST: PST, FileKind.MSG: MSG, FileKind.OLM: OLM}
 
 
 class OpenOutlook(Protocol):
@@ -33,9 +34,9 @@ class OutlookReading:
 
     def found(self, directory: FileDirectory, name: str, file: OpenFile, kind: FileKind, start: int) -> Iterator[Found]:
         path = directory.key_path(name)
-        folder = directory.folder_of_file(name) if kind is FileKind.PST else directory.folder
+        folder = directory.folder if kind is FileKind.MSG else directory.folder_of_file(name)
         try:
-            opened = self.open(file.descriptor, PST if kind is FileKind.PST else MSG, recover=self.settings.include_deleted)
+            opened = self.open(file.descriptor, _KINDS[kind], recover=self.settings.include_deleted)
         except OutlookUnreadable as error:
             yield Remark(path, folder, f"can't be read: {error}", True)
             return

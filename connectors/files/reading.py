@@ -91,7 +91,7 @@ class FileReading:
             yield from self._many(directory, name, Mbox(file, variant or self.variant(file)), at)
         elif found.kind is FileKind.BSMTP:
             yield from self._many(directory, name, Bsmtp(file), at)
-        elif found.kind in (FileKind.PST, FileKind.MSG):
+        elif found.kind in (FileKind.PST, FileKind.MSG, FileKind.OLM):
             outlook = OutlookReading(self.settings, self.open_outlook, self.notes, self.alive)
             yield from outlook.found(directory, name, file, found.kind, at)
         else:

@@ -159,7 +159,7 @@ class MailboxScan:
             self._count(found.what if found.kind is FileKind.EMPTY else "not mail")
             yield from self._take(directory, self._remark(directory, name, found.reason, found.is_broken))
             return
-        holds_many = found.kind in (FileKind.MBOX, FileKind.BSMTP, FileKind.PST)
+        holds_many = found.kind in (FileKind.MBOX, FileKind.BSMTP, FileKind.PST, FileKind.OLM)
         variant = self._variant(directory, name, file, at) if found.kind is FileKind.MBOX else None
         if at == 0:
             self._count(variant.name if variant else _single_name(directory, name, found))
@@ -317,7 +317,7 @@ def _unreadable(error: OSError) -> str:
 
 
 def _single_name(directory: FileDirectory, name: str, found: Detected) -> str:
-    if found.kind in (FileKind.EMLX, FileKind.BSMTP, FileKind.PST, FileKind.MSG):
+    if found.kind in (FileKind.EMLX, FileKind.BSMTP, FileKind.PST, FileKind.MSG, FileKind.OLM):
         return found.kind.value
     if found.encoding:
         return "eml in UTF-16"
