@@ -209,10 +209,14 @@ PROVIDERS = (
 )
 
 
+_LONGEST_HOST, _LONGEST_GREETING = 255, 1000
+
+
 def provider_of(host: str, said: str = "") -> ImapProvider | None:
     """By the host; otherwise by what the server has said about itself."""
+    host, said = host[:_LONGEST_HOST].lower(), said[:_LONGEST_GREETING]  # patterns take more than linear time
     for provider in PROVIDERS:
-        if any(fnmatch(host.lower(), pattern) for pattern in provider.hosts):
+        if any(fnmatch(host, pattern) for pattern in provider.hosts):
             return provider
     for provider in PROVIDERS:
         if provider.says and re.search(provider.says, said, re.IGNORECASE):

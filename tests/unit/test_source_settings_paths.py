@@ -58,7 +58,7 @@ def test_samples_are_a_kind_of_their_own() -> None:
 
 def test_every_address_of_a_server_is_marked_as_a_destination() -> None:
     """By its name, so that a new setting can't be forgotten."""
-    words = {"host", "port", "tls", "url", "authority", "graph", "cloud", "ca", "certificate", "server"}
+    words = {"host", "hosts", "port", "tls", "url", "authority", "graph", "cloud", "ca", "certificate", "server"}
     for kind in kinds():
         named = {name for name in kind.settings.model_fields if words & set(name.split("_"))}
         assert named == set(destinations(kind.settings)), kind.name

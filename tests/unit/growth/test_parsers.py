@@ -47,6 +47,8 @@ GIVEN: dict[str, Any] = {
     "limit": 10_000,
     "most": 1 << 20,
     "shown": "www.example.org",
+    "boundary": b"a",
+    "start": 0,
 }
 GIVEN["known_domains"] = frozenset({"example.org"})
 # They get text whose bytes outside ASCII are surrogates.
