@@ -36,6 +36,7 @@ from archiver.journal.activity import spool_folder
 from archiver.maintenance.checks import outcomes
 from archiver.queue.connection import worker_client
 from archiver.queue.jobs import QueueName
+from archiver.queue.queues import client_name
 from archiver.secrets import Keyring, create_missing_keys, credentials_keyring
 from archiver.supervisor.folder import DataFolder
 from archiver.supervisor.valkey import EmbeddedValkey
@@ -150,7 +151,7 @@ def connected_workers(url: str) -> Iterator[None]:
         found = [
             Worker(name, None, {"connection": client, "name": "w"}) for name, client in zip(QueueName, clients, strict=True)
         ]
-        names = [one.client.client_setname(one.qualifiedName + ":w:test") for one in found]
+        names = [one.client.client_setname(client_name(queue, "test")) for queue, one in zip(QueueName, found, strict=True)]
         await asyncio.gather(*names)
         ready.set()
         await asyncio.to_thread(stop.wait)

@@ -34,7 +34,7 @@ def test_a_pause_of_the_workers_is_shown(company: Company) -> None:
         assert "Workers are paused" not in admin.get(f"{company.url}/activity").text
         company.act("INSERT INTO worker_pause (reason, expires_at) VALUES ('step <0099>', now() + interval '1 minute')")
         page = admin.get(f"{company.url}/activity").text
-        assert "Workers are paused: step &lt;0099&gt;. They go on by themselves." in page
+        assert "Workers are paused: step &lt;0099&gt;. They resume automatically." in page
         assert "Still finishing their batches: indexing on " in page
         worker.beat(is_paused=True)
         assert "Still finishing" not in admin.get(f"{company.url}/activity").text
