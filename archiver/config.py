@@ -27,7 +27,7 @@ from archiver.setting_types import (
     Schedule,
     Size,
     addresses,
-    backup_target,
+    check_backup_target,
     folder,
     url,
 )
@@ -98,7 +98,7 @@ class Settings(BaseModel):
     archiver_admin_purpose: Literal["own_mail", "company"] = "company"
 
     # backups
-    backup_target: Annotated[str, AfterValidator(backup_target)] | None = None
+    backup_target: Annotated[str, AfterValidator(check_backup_target)] | None = None
     backup_frequency: Schedule = "1d"
     backup_keep: Annotated[int, Field(ge=1, le=1000)] = 7
     backup_s3_endpoint: HttpUrl | None = None

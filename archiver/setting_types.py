@@ -103,7 +103,7 @@ def folder(path: Path) -> Path:
     return Path(os.path.abspath(path.expanduser()))  # noqa: PTH100  (resolve() would follow symbolic links, which are used on purpose)
 
 
-def backup_target(address: str) -> str:
+def check_backup_target(address: str) -> str:
     """A folder as an absolute path, or s3://bucket/prefix."""
     if address.startswith("s3://"):
         if not re.fullmatch(r"s3://[A-Za-z0-9][A-Za-z0-9._-]{1,62}(?:/[^?#]*)?", address):
