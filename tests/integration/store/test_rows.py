@@ -8,6 +8,7 @@ import importlib
 import re
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,18 +22,20 @@ from archiver.access.principal import LOCAL_OPERATOR
 from archiver.access.scope import EVERYTHING, MailScope
 from archiver.cleanups import statements as cleanups
 from archiver.db import sql
-from archiver.db.ids import message_uuid
+from archiver.db.ids import message_uuid, uuid7
 from archiver.db.row_types import Column, fit
 from archiver.errors import NotFound
 from archiver.exports import statements as export_statements
 from archiver.indexing import jobs as index_jobs
 from archiver.indexing import rereading, splitting
 from archiver.maintenance import reseal, snapshot
-from archiver.reading import messages, statistics
+from archiver.marks import changes, notes, tags
+from archiver.reading import attached_files, browsing, messages, statistics
 from archiver.reading.messages import PageCursor
 from archiver.restores import statements as restores
+from archiver.retention import labels
 from archiver.retention.delete import delete_mailbox_mail
-from archiver.search import conversations, suggestions
+from archiver.search import conversations, news, suggestions
 from archiver.search.names import DatabaseNames
 from archiver.search.searcher import IndexSearcher
 from archiver.search.service import MailSearch
@@ -146,8 +149,11 @@ def test_every_statement_that_is_put_together_at_run_time_fits(world: World, mon
     world.open().store_batch(world.origin(), Batch((RawMessage("k1", mail(1), folder="INBOX"),)))
     for scope in (EVERYTHING, MailScope(frozenset({MAILBOX}))):
         _read_all(world, scope)
+        _browse(world, scope)
+        _mark(world, scope)
     _maintain(world)
-    assert {use for use in ALL if isinstance(use, PutTogether)} <= seen
+    missing = {use for use in ALL if isinstance(use, PutTogether)} - seen
+    assert not missing, "\n".join(f"{use.module}.{use.function}" for use in sorted(missing))
 
 
 def _read_all(world: World, scope: MailScope) -> None:
@@ -181,6 +187,35 @@ def _read_all(world: World, scope: MailScope) -> None:
     assert list(search._visible(iter([str(message_id)]), scope)) == [message_id]
     for grouped in (False, True):
         assert [one.id for one in search._load([str(message_id)], scope, grouped=grouped)[0]] == [message_id]
+
+
+def _browse(world: World, scope: MailScope) -> None:
+    message_id = message_uuid(hashlib.sha256(mail(1)).digest())
+    long_ago = datetime(2000, 1, 1, tzinfo=UTC)
+    with world.engine.connect() as connection:
+        assert MAILBOX in {box.id for box in browsing.list_mailboxes(connection, scope)}
+        assert browsing.load_mailbox(connection, scope, MAILBOX).id == MAILBOX
+        for expected in (1, 1_000_000):
+            assert [one.id for one in browsing.leaf_through(connection, scope, "INBOX", expected).messages] == [message_id]
+        assert attached_files.of_messages(connection, scope, [message_id], 1) == []
+        assert attached_files.holders(connection, scope, b"none", message_id, 1) == []
+        assert messages.visible_among(connection, scope, [message_id]) == {message_id}
+        assert news.new_messages(connection, scope, long_ago) == [message_id]
+        assert news.new_among(connection, scope, long_ago, [message_id]) == {message_id}
+
+
+def _mark(world: World, scope: MailScope) -> None:
+    message_id = message_uuid(hashlib.sha256(mail(1)).digest())
+    request = labels.LabelRequest("none", [message_id])
+    change = changes.MailChange(uuid7(), uuid7(), "tag", "x", uuid7(), 0, 0, 0, None, datetime.now(UTC), None, None)
+    with world.engine.begin() as connection:
+        assert tags.list_tags(connection, scope) == []
+        notes.require_visible(connection, scope, message_id)
+        assert labels.Labelling(world.engine, world.archive, LOCAL_OPERATOR, scope)._visible(connection, request)
+        for action in changes.ChangeAction:
+            if action is not changes.ChangeAction.DELETE:  # of no message: there is neither tag nor user
+                assert changes._apply(connection, LOCAL_OPERATOR, replace(change, action=action), scope, []) == []
+    assert changes.delete_portion(world.engine, world.archive, LOCAL_OPERATOR, change, scope) == 0
 
 
 def _maintain(world: World) -> None:
