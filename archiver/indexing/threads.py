@@ -8,7 +8,7 @@ does not matter. Threads know nothing of sources: one thread goes across all of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -56,6 +56,8 @@ _MOVE_MESSAGES = """
     FROM (SELECT m.id, x.w FROM json_to_recordset(:rows::json) AS x(l uuid, w uuid) JOIN messages m ON m.thread_id = x.l
           ORDER BY m.id FOR NO KEY UPDATE OF m) AS moved
     WHERE messages.id = moved.id"""
+
+_UNASSIGNED = "SELECT id FROM messages WHERE id = ANY(:ids::uuid[]) AND thread_id IS NULL"
 
 # Replies without ids that may answer to these messages, the first ones after each.
 _REPLIES = """
@@ -135,7 +137,7 @@ def join_threads(connection: Connection, messages: Sequence[Threadable]) -> dict
             components.join(reply, answered)
     threads = _choose(components, known, keys)
     _write(connection, components, threads, known, asked)
-    late = {listed[0] for listed in keys.values()} - known.keys()
+    late = _find_late(connection, messages, {answered for reply, answered in answers.items() if reply in known})
     doubtful = {threads[components.find(reply)] for reply, answered in answers.items() if reply in known and answered in late}
     if doubtful and regroup(connection, [uuid_of(int(thread, 16)) for thread in doubtful], keys, limit=_MOST_REGROUPED):
         moved = _links(connection, {listed[0] for listed in keys.values()})
@@ -158,6 +160,13 @@ def _decide(connection: Connection, messages: Sequence[Threadable]) -> Decisions
     if added:
         sql.run(connection, ADD_MEMBERS, rows=sql.rows(added))
     return found
+
+
+def _find_late(connection: Connection, messages: Sequence[Threadable], answered: Collection[Key]) -> set[Key]:
+    """The keys of those messages that replies answer to, and that were in no thread until now. A link does not tell that: a
+    message that names another one adds its link, possibly before the other one arrives."""
+    own = {message.id: key for message in messages if (key := own_key(message)) in answered}
+    return {own[found] for found in sql.query(connection, _UNASSIGNED, UUID, ids=sql.uuids(own))} if own else set()
 
 
 def _links(connection: Connection, keys: Iterable[Key]) -> dict[Key, Key]:
