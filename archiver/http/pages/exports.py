@@ -49,7 +49,7 @@ def selected_ids(form: dict[str, str]) -> tuple[UUID, ...]:
 def export_from_search(view: Posted, form: Form) -> Response:
     """The selected messages, or everything that the search finds."""
     wanted = selected_ids(form)
-    if form.get("do") == "all":
+    if form.get("do") == "all" or form.get("all") == "on":
         query = form.get("q", "").strip()
         return _request(view, _of_query(view, query) if query else Selection(everything=True), PackageOptions())
     if not wanted:

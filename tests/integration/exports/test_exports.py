@@ -177,7 +177,8 @@ def test_limits_and_bad_requests(world: ExportWorld) -> None:
     world.finish()
     with world.engine.connect() as connection:
         item = exports.listed(connection, world.who)[0]
-        assert {step.state for step in workflows.steps(connection, item.id)} == {StepState.DONE}
+        states = {step.state for step in workflows.steps(connection, item.id)}
+        assert states - {StepState.SKIPPED} == {StepState.DONE}  # packing has more steps than an export of this size needs
 
 
 @pytest.mark.parametrize(

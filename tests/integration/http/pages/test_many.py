@@ -14,6 +14,7 @@ from archiver.store.open import open_archive
 from archiver.sync.ingest.store_batch import Ingest, load_origin
 from connectors.base import Batch, RawMessage
 from tests.integration.http.conftest import Client, Company
+from tests.integration.http.pages.test_restore_pages import csrf_of
 from tests.support.waiting import DEADLINE_SECONDS
 
 _BATCH = 200
@@ -113,3 +114,13 @@ def _mail(word: str, number: int, is_answer: bool) -> bytes:
         f"Date: {1 + minutes // 1440 % 28} Mar {2010 + minutes // 40320} {minutes // 60 % 24:02}:{minutes % 60:02}:00 +0000",
     ]
     return "\r\n".join([*head, "", f"{word} {number}", ""]).encode()
+
+
+def test_export_of_all_results_is_not_limited_to_the_ticked_rows(company: Company) -> None:
+    ticked = {f"id.{company.messages['alice']}": "", "q": "subject:x"}
+    with company.client("alice") as alice:
+        for chosen, selection in (({}, "message_ids"), ({"all": "on"}, "query"), ({"do": "all"}, "query")):
+            fields = {"csrf": csrf_of(alice.get(f"{company.url}/exports").text), **ticked, **chosen}
+            assert alice.post(f"{company.url}/export", data=fields, follow_redirects=False).status_code == 303
+            (newest, *_) = alice.get("/exports").json()["items"]
+            assert selection in newest["selection"], chosen
