@@ -16,7 +16,7 @@ from connectors.files.settings import FOLDER, FilesSettings
 from connectors.files.tree import FileDirectory, roots_of
 
 _ONE_OWNER = frozenset({FileKind.MBOX, FileKind.PST, FileKind.OLM, FileKind.ZIP, FileKind.TAR, *COMPRESSED})
-_NUMBERED = re.compile(r"^(\S+@\S+\.[A-Za-z]{2,63})-[\w-]+$")
+_NUMBERED = re.compile(r"^([^\s@]++@(?:[^\s@.]++\.)++[A-Za-z]{2,63})-[\w-]+$")
 """An address and what a program has added to it, as in `alice@example.org-Xy12.mbox` of Google Vault."""
 _UNFIT = re.compile(r"[\s@,;<>()\"]+")
 

@@ -21,6 +21,9 @@ SCRUBBER = Scrubber.of(["hunter2-hunter2", "p w"], ["Legal department", "mail.co
         ("GET https://graph.example/v1/users/ann?token=abc: 500", "GET", "graph"),
         ("connection to 10.1.2.3 refused", "refused", "10.1.2.3"),
         ("cannot resolve imap.corp.example", "cannot resolve", "corp"),
+        ("cannot resolve imap.münchen.example", "cannot resolve", "nchen"),
+        ("Ordner »Privat« fehlt", "fehlt", "Privat"),
+        ("the server said “no such folder: Divorce", "the server said", "Divorce"),
         ("password hunter2-hunter2 was wrong", "was wrong", "hunter2"),
         ("the source LEGAL DEPARTMENT failed 3 times", "failed 3 times", "LEGAL"),
         ("bearer eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9", "bearer", "eyJ"),
@@ -81,3 +84,7 @@ def test_no_secret_survives(before: str, secret: str, after: str) -> None:
 
 def test_a_long_text_is_cut() -> None:
     assert len(SCRUBBER.text("word " * 10_000)) <= 4_000
+
+
+def test_a_secret_at_the_cut_leaves_no_part_of_itself() -> None:
+    assert "hunter" not in SCRUBBER.text("." * 3_990 + "hunter2-hunter2")

@@ -15,7 +15,7 @@ from archiver.mail.header.parameters import Parametrised, parse_parameters
 
 MARKS = frozenset({"x-ms-journal-report", "x-wm-journal-report"})
 _IDENTITY = frozenset({"", "7bit", "8bit", "binary"})
-_LINE = re.compile(r"(?i)\s*(sender|on-behalf-of|message-id|label|to|cc|bcc|recipient)\s*:\s*(.*?)\s*\Z")
+_LINE = re.compile(r"(?i)(sender|on-behalf-of|message-id|label|to|cc|bcc|recipient)\s*+:\s*+(.*)")
 _MORE = re.compile(r"(?i),\s*(expanded|forwarded)\s*:\s*")
 _RECIPIENTS = 50_000
 
@@ -95,7 +95,7 @@ def _read_lines(text: str, defects: Defects) -> tuple[tuple[str, ...], tuple[Rec
     senders: dict[str, None] = {}
     recipients: dict[RecordedRecipient, None] = {}
     for line in text.splitlines():
-        found = _LINE.match(line)
+        found = _LINE.match(line.strip())
         if found is None or len(recipients) >= _RECIPIENTS:
             continue
         name, value = found[1].lower(), found[2]

@@ -18,20 +18,21 @@ _MAX_CHARACTERS = 4_000
 _SHORTEST_SECRET = 4
 """Shorter values would take apart ordinary words."""
 
-# In this order: an address is part of a URL, and a host is part of an address.
+# In this order: an address is part of a URL, and a host is part of an address. Both begin only where a word begins, so that a
+# long word is read once. A quotation mark that is never closed hides the rest of its line, unless it may be an apostrophe.
 _PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("url", re.compile(r"\b[a-z][a-z0-9+.-]{1,20}://[^\s'\"<>]+", re.IGNORECASE)),
-    ("address", re.compile(r"[^\s<>\"'(),;:=@]+@[^\s<>\"'(),;:=@]+")),
-    ("quoted", re.compile(r"'[^'\n]*'|\"[^\"\n]*\"|`[^`\n]*`|“[^”\n]*”|‘[^’\n]*’|«[^»\n]*»|„[^“”\n]*[“”]")),
+    ("address", re.compile(r"(?<![^\s<>\"'(),;:=@])[^\s<>\"'(),;:=@]++@[^\s<>\"'(),;:=@]+")),
+    ("quoted", re.compile(r"'[^'\n]*'|\"[^\"\n]*\"|`[^`\n]*`|“[^”\n]*+”?|‘[^’\n]*+’?|[«»][^«»\n]*+[«»]?|„[^“”\n]*+[“”]?")),
     ("path", re.compile(r"(?<![\w.])~?(?:/[^\s:,;()]+){2,}")),
-    ("host", re.compile(r"\b(?:[a-z0-9_-]{1,63}\.)+[a-z]{2,24}\b(?!\()", re.IGNORECASE)),
+    ("host", re.compile(r"(?<![\w-])(?<![\w-]\.)(?:[\w-]++\.)+[^\W\d_]{2,24}\b(?!\()")),
     ("ip", re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}\b|\b(?:[0-9a-f]{1,4}:){3,}[0-9a-f:]*", re.IGNORECASE)),
     ("token", re.compile(rf"(?!{_ID})[A-Za-z0-9_+/=-]{{24,}}")),
 )
 _OWN_MODULE = re.compile(r"(?:archiver|workers|connectors|migrations|sqlalchemy|psycopg|redis|bullmq|asyncio)(?:\.\w+)+")
 _FRAME = re.compile(r'^(?P<indent>\s*)File "(?P<path>[^"]*)"(?P<rest>.*)$')
 _KNOWN_FOLDER = re.compile(r".*/((?:site-packages|archiver|workers|connectors|migrations)/.*)")
-_ERROR_LINE = re.compile(r"^(?P<kind>[\w.]+(?:Error|Exception|Warning|Exit|Interrupt|[A-Z]\w+))(?P<rest>: .*)?$")
+_ERROR_LINE = re.compile(r"(?P<kind>(?:(?:\w*+\.)++|\w)[^\WA-Z]*+[A-Z]\w++)(?P<rest>: .*)?$")
 _SAFE_FIELDS = frozenset({"timestamp", "level", "logger", "event", "queue", "job", "part", "kind", "stage", "state"})
 
 
@@ -54,9 +55,9 @@ class Scrubber:
         return f"<{kind} {digest[:8]}>"
 
     def text(self, value: str) -> str:
-        value = value[:_MAX_CHARACTERS]
-        for secret in self.secrets:
+        for secret in self.secrets:  # before the text is cut, which might leave the first half of one
             value = value.replace(secret, "<secret>")
+        value = value[:_MAX_CHARACTERS]
         for name in self.names:
             value = re.sub(re.escape(name), lambda found: self.mark("name", found[0]), value, flags=re.IGNORECASE)
         for kind, pattern in _PATTERNS:
@@ -64,7 +65,7 @@ class Scrubber:
         return value
 
     def _replace(self, kind: str, found: str) -> str:
-        if kind == "quoted" and re.fullmatch(r"<[^<>]*>", found[1:-1]):
+        if kind == "quoted" and re.fullmatch(r"\W<[^<>]*>\W?", found):
             return found
         if kind == "host" and _OWN_MODULE.fullmatch(found):
             return found

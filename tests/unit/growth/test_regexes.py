@@ -9,6 +9,7 @@ from fnmatch import translate
 
 import pytest
 
+from connectors.imap.providers import PROVIDERS
 from connectors.selection import _compiled as fits_pattern
 from tests.unit.growth.attacks import Attacks
 from tests.unit.growth.backtracking import Backtracking
@@ -21,10 +22,14 @@ PATTERNS = [found for found in all_patterns() if found.name not in ON_OUR_SOURCE
 # Put together at run time: an example of each, as it looks when it is.
 MADE = {
     "archiver.http.file_view._pattern": Found("", re.compile(r"price\s{1,100}+list", re.IGNORECASE), "search"),
+    "archiver.maintenance.support.scrubber.text": Found("", re.compile(re.escape("Legal (Bonn)"), re.IGNORECASE), "search"),
     "archiver.mail.text.html_text._tags": Found("", re.compile(r"<(/?)(?:div|DIV)\b"), "search"),
     "archiver.retention.matching._any_like": Found("", re.compile(translate("a*b*[[]c@*.example")), "match"),
     "archiver.search_server.query.matching._pieces": Found("", re.compile("arc|hive|res"), "search"),
     "archiver.search_server.index.text._apply": Found("", re.compile(re.escape("C++"), re.IGNORECASE), "search"),
+    "connectors.imap.providers.provider_of": Found(
+        "", re.compile("|".join(f"(?:{each.says})" for each in PROVIDERS if each.says), re.IGNORECASE), "search"
+    ),
     "connectors.selection._compiled": Found("", fits_pattern("[Gmail]/*a*b*?c*"), "fullmatch"),
 }
 
