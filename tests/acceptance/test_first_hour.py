@@ -78,7 +78,7 @@ def test_the_link_of_the_demo_opens_an_archive_with_mail_in_it(demo: Path, brows
     page = open_page(browser)
     page.goto(link)
     expect(page.locator(".hit").first).to_be_visible()
-    expect(page.get_by_role("note")).to_contain_text("Sample data")
+    expect(page.get_by_role("banner")).to_contain_text("Sample data")
     assert "token" not in page.url
     page.locator(".suggested a").first.click()
     expect(page).to_have_url(re.compile("q=invoice"))
