@@ -20,6 +20,7 @@ from archiver.access.login.logins import csrf_token
 from tests.acceptance.conftest import Archiver
 from tests.browser.listener import Listener
 from tests.browser.mails import OWNER, hostile, in_variants, mail, odd_mail, to_read, with_files
+from tests.browser.records import add_records
 from tests.support.waiting import DEADLINE_SECONDS, eventually
 
 ARTEFACTS = Path(__file__).parents[2] / "artefacts"
@@ -62,6 +63,8 @@ class Site:
         self.ids: dict[str, str] = {}
         """Messages that were handed in, by subject."""
         self.sources: dict[str, str] = {}
+        self.records: dict[str, str] = {}
+        """What `records.py` adds, and the mailboxes."""
         self.client = httpx2.Client(base_url=self.url, timeout=DEADLINE_SECONDS)
 
     def make_administrator(self) -> None:
@@ -140,6 +143,7 @@ def site(tmp_path_factory: pytest.TempPathFactory, away: Listener) -> Iterator[S
             site.hand_in(message)
             site.hand_in(message, SMTPUTF8.clone(linesep="\n"))
         site.wait_until_searchable()
+        site.records = add_records(site)
         yield site
         site.client.close()
     finally:

@@ -32,24 +32,36 @@ PATHS = {
     "thread": "/messages/{Re: The long conversation}",
     "rtl": "/messages/{رسالة من اليمين إلى اليسار}",
     "long-subject": "/messages/{Unbroken}",
+    "browse": "/browse",
+    "folder": "/browse/{ann@lanternworks.example}?folder=Sent",
+    "tags": "/tags",
     "sources": "/sources",
     "source": "/sources/{Lantern Works}",
     "add-source": "/sources/add/imap",
     "edit-source": "/sources/{Lantern Works}/edit",
+    "clean-up": "/sources/{Lantern Works}/cleanup",
     "activity": "/activity",
     "dead-letters": "/dead-letters",
+    "dead-letter": "/dead-letters/{a dead letter}",
     "alerts": "/alerts",
     "backups": "/backups",
     "exports": "/exports",
+    "restores": "/restores",
+    "restore": "/restores/{a restore}",
     "holds": "/retention",
     "policies": "/retention/policies",
+    "policy": "/retention/policies/{Old newsletters}",
+    "labels": "/retention/labels",
     "receipts": "/retention/receipts",
     "erasures": "/retention/erasures",
+    "erasure": "/retention/erasures/{DSR 7}",
+    "hold-notice": "/hold-notices/{a notice}",
     "dashboard": "/dashboard",
     "settings": "/settings",
     "keys": "/settings/keys",
     "api": "/settings/api",
     "users": "/settings/users",
+    "user": "/settings/users/{Ray Reader}",
     "audit": "/settings/audit",
     "share": "/share",
     "offline": "/offline",
@@ -60,7 +72,7 @@ PATHS = {
 
 def address(site: Site, path: str) -> str:
     def found(match: re.Match[str]) -> str:
-        known = {**site.sources, **site.ids}
+        known = {**site.sources, **site.ids, **site.records}
         return next(value for name, value in known.items() if name.startswith(match[1]))
 
     return re.sub(r"\{(.+?)\}", found, path)

@@ -10,6 +10,7 @@ from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import Site
 from tests.browser.places import PATHS, address
+from tests.browser.records import add_notice
 from tests.support.npm import install
 
 _VERSION = "4.14.0"
@@ -85,11 +86,31 @@ def test_menus_and_dialogs(page: Page) -> None:
 def test_pages_for_those_who_are_not_signed_in(stranger: Page) -> None:
     stranger.goto("/sign-in")
     assert in_both_themes(stranger) == []
+    stranger.goto("/demo")
+    assert in_both_themes(stranger) == []
+    stranger.goto("/sign-in")
     stranger.get_by_label("Email address").fill("nobody@example.org")
     stranger.get_by_label("Password").fill("wrong horse")
     stranger.get_by_role("button", name="Sign in").click()
     expect(stranger.get_by_role("alert")).to_be_visible()
     assert in_both_themes(stranger) == []
+
+
+def test_a_notice_of_a_hold_keeps_its_lines_and_is_acknowledged(stranger: Page, site: Site) -> None:
+    stranger.goto(f"/hold-notices/{add_notice(site, 'Second lamp case')}")
+    assert stranger.locator(".note-text").inner_text() == "Please delete nothing about the lamps.\nThank you."
+    stranger.locator("button.primary").click()
+    expect(stranger.get_by_role("status")).to_be_visible()
+    assert in_both_themes(stranger) == []
+
+
+@pytest.mark.parametrize("action", ["hold", "delete"])
+def test_what_asks_for_a_reason_before_many_messages_change(page: Page, action: str) -> None:
+    page.goto("/?q=subject:hostile")
+    page.locator(".hit input[type=checkbox]").first.check()
+    page.locator(f"button[name=do][value={action}]").first.evaluate("one => one.click()")  # it may be inside a menu
+    expect(page.locator("#reason")).to_be_visible()
+    assert in_both_themes(page) == []
 
 
 def test_what_a_screen_reader_is_told_about_a_search(page: Page) -> None:
