@@ -33,7 +33,7 @@ PATHS = {
     "rtl": "/messages/{رسالة من اليمين إلى اليسار}",
     "long-subject": "/messages/{Unbroken}",
     "browse": "/browse",
-    "folder": "/browse/{ann@lanternworks.example}?folder=Sent",
+    "folder": "/browse/{ann@lanternworks.example}?folder=API",
     "tags": "/tags",
     "sources": "/sources",
     "source": "/sources/{Lantern Works}",
