@@ -2,7 +2,8 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-JOBS   ?= 2
+# One more than two cores: many tests wait for processes.
+JOBS   ?= 3
 # Whole files, in their order: those that take minutes (acceptance, browser) first, thousands of quick unit tests last.
 SPREAD := --dist loadfile --no-loadscope-reorder
 

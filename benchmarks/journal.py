@@ -1,7 +1,7 @@
 """SMTP journaling: messages per second that are durable before their 250, with 20 connections, and with one.
 
-The receiver runs in a process of its own, the senders in another one. The deliveries into the archive are measured apart: they
-need not keep up with a peak, because the spool holds it.
+The receiver runs in a process of its own, the senders in another one. It ends with the spool: how fast mail
+is delivered from there into the archive is not measured.
 """
 
 from __future__ import annotations
