@@ -53,8 +53,8 @@ SCOPE_RIGHTS: dict[KeyScope, frozenset[Right]] = {
     KeyScope.EXPORT: frozenset({Right.EXPORT}),
     KeyScope.RESTORE: frozenset({Right.RESTORE}),
     KeyScope.INGEST: frozenset({Right.INGEST}),
-    KeyScope.MARK: frozenset({Right.MARK}),
-    KeyScope.ADMIN: frozenset({Right.ADMIN, Right.VIEW, Right.AUDIT, Right.LABEL}),
+    KeyScope.MARK: frozenset({Right.MARK, Right.LABEL}),
+    KeyScope.ADMIN: frozenset({Right.ADMIN, Right.VIEW, Right.AUDIT}),
 }
 
 

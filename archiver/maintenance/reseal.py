@@ -41,6 +41,7 @@ SEALED = (
     Sealed("users", "totp_secret", totp.purpose),
     Sealed("alert_channels", "address", lambda channel_id: channel_id.bytes),
     Sealed("signing_keys", "private_key", signing.purpose),
+    Sealed("restores", "credentials", lambda restore_id: restore_id.bytes),
 )
 
 
