@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.conftest import ARTEFACTS, Site
 from tests.browser.places import PATHS, address
@@ -15,7 +15,7 @@ from tests.browser.places import PATHS, address
 _SIZES = ((375, 740), (1280, 800), (2560, 1300))
 
 _STICKS_OUT = """() => [...document.querySelectorAll("body *")].filter((one) => {
-  if (one.closest(".unseen, dialog")) return false;
+  if (one.closest(".unseen, dialog") || !one.checkVisibility()) return false;  // a closed menu has boxes, too
   for (let at = one.parentElement; at && !at.matches("main, .pane, body"); at = at.parentElement)
     if (getComputedStyle(at).overflowX !== "visible") return false;  // cut off or scrolled, on purpose
   const box = one.getBoundingClientRect();
@@ -80,6 +80,14 @@ def test_every_page_at_every_width_in_both_themes(page: Page, site: Site, name: 
         assert page.locator("nav[aria-label], [role=search]").count() >= 2
     assert page.locator("html").get_attribute("lang") == "en"
     assert page.title().strip() not in ("", "Archiver")
+
+
+def test_an_open_menu_of_a_tagged_message_fits_on_a_phone(page: Page, site: Site) -> None:
+    page.set_viewport_size({"width": 375, "height": 812})
+    page.goto(address(site, PATHS["invitation"]))
+    page.locator(".tags-line .menu summary").click()
+    expect(page.get_by_label("Tag", exact=True)).to_be_visible()
+    assert page.evaluate(_STICKS_OUT) == []
 
 
 def test_the_open_message_beside_the_list(page: Page) -> None:

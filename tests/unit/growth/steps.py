@@ -25,6 +25,5 @@ def count_lines(work: Callable[[], Any]) -> int:
 
 def grows_faster(work: Callable[[int], Callable[[], Any]], few: int) -> float:
     """How many times the lines for three times the size: about 3 for what is linear."""
-    at_first = count_lines(work(few))
-    lines = min(at_first, count_lines(work(few)))  # the first call may compile patterns
-    return count_lines(work(3 * few)) / max(2_000, lines)
+    work(few - 1)()  # the first call may compile patterns
+    return count_lines(work(3 * few)) / max(2_000, count_lines(work(few)))
