@@ -20,7 +20,7 @@ FOLDER = "Journal"
 HEAD_BYTES = 1 << 20
 """What the parser gets of each message: header, and the part of a report that lists the recipients."""
 _PIECE_BYTES = 1 << 20
-_HINT = "archived as it came; JOURNAL_REPORTS=true if Exchange sends the journal"
+_HINT = "archived unchanged; set JOURNAL_REPORTS=true if Exchange sends journal reports"
 
 log = get_logger("journal")
 

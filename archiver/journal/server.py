@@ -63,7 +63,7 @@ class JournalServer:
             self._threads.append(thread)
 
     def stop(self) -> None:
-        """Messages that are arriving are received and answered; idle connections are told to come back."""
+        """Messages that are arriving are received and answered; idle connections get a temporary error."""
         self.stopping.set()
         for listener, _ in self._listeners:
             with contextlib.suppress(OSError):

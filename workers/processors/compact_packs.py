@@ -1,4 +1,4 @@
-"""Compacts the packs, so that what was deleted leaves them without anybody asking for it."""
+"""Compacts the packs, so that deleted content leaves them without a command."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def show(name: Name, json: Json = False) -> None:
 @app.command("notify")
 def notify(
     name: Name,
-    text: Annotated[str, typer.Option(help="What people are told. The mail adds a link by which they acknowledge it.")],
+    text: Annotated[str, typer.Option(help="The text of the notice. The mail adds a link to acknowledge it.")],
     json: Json = False,
 ) -> None:
     """Send a notice by mail to every person of a hold. It needs SMTP_URL and ARCHIVER_URL; a worker sends it."""
@@ -126,7 +126,7 @@ def notices(name: Name, json: Json = False) -> None:
         return print_json({"notices": [{**asdict(one), "state": one.state} for one in found]})
     for one in found:
         console.print(f"{one.address}: {one.state}{f' ({one.error})' if one.error else ''}", markup=False)
-    return None if found else console.print("Nobody was notified.")
+    return None if found else console.print("No notices were sent.")
 
 
 @app.command("release")

@@ -77,7 +77,7 @@ class _Run:
         self._drive(cleanup_id, doorbell)
 
     def forget(self, cleanup_id: UUID) -> None:
-        """A dry run of the command leaves nothing behind that somebody could start later."""
+        """A dry run of the command leaves nothing behind that could be started later."""
         from archiver.access.principal import LOCAL_OPERATOR
         from archiver.cleanups import service as cleanups
 

@@ -19,7 +19,7 @@ router = APIRouter(prefix="/holds/{hold_id}/notices", tags=["retention"])
 
 
 class NoticeRequest(RequestBody):
-    text: Annotated[str, Field(min_length=1, max_length=custodian_notices.MAX_CHARS, description="What people are told.")]
+    text: Annotated[str, Field(min_length=1, max_length=custodian_notices.MAX_CHARS, description="The text of the notice.")]
 
 
 class NoticeShape(BaseModel):

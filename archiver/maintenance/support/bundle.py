@@ -42,7 +42,7 @@ _PLAIN_WORDS = frozenset(
     {"storage_type", "sync_frequency", "reconcile_frequency", "backup_frequency", "drill_frequency", "retention_frequency",
      "log_level", "ocr", "ocr_languages", "storage_s3_region", "two_person_approval", "archiver_admin_purpose"}
 )  # fmt: skip
-"""Text settings that are shown as they are: they name nobody."""
+"""Text settings that are shown unchanged, because they contain no personal data."""
 
 READ_ME = """\
 This is a support bundle of Archiver. Read it before you pass it on.
