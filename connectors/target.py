@@ -10,7 +10,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Protocol
 
-from connectors.errors import Unavailable
+from connectors.errors import ConnectorError, Unavailable
 
 GMAIL_FOLDER = "All Mail"
 """Mail from Gmail is in no folder: its labels say where it belongs."""
@@ -61,6 +61,16 @@ class DeliveredCopy:
     id: str
     result: DeliveryResult
     reason: str = ""
+
+
+def read_whole(message: Outgoing) -> bytes | DeliveredCopy:
+    """The bytes of a message. One that can't be read is refused with the reason, and the others continue."""
+    try:
+        return b"".join(message.pieces())
+    except ConnectorError:
+        raise
+    except Exception as error:  # noqa: BLE001  (whatever the store raises: it is not known here)
+        return DeliveredCopy(message.id, DeliveryResult.REFUSED, str(error) or type(error).__name__)
 
 
 class MailTarget(Protocol):

@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from connectors.errors import AuthFailed, ConnectorError
+from connectors.errors import AuthFailed
 from connectors.google.api import Api, GoogleRefused
 from connectors.google.labels import SYSTEM_NAMES, user_labels
 from connectors.google.raw import DamagedResponse, read_message
@@ -28,6 +28,7 @@ from connectors.target import (
     content_digest,
     header_field,
     labels_of,
+    read_whole,
 )
 
 INSERT_COST, LIST_COST, LABEL_COST = 25.0, 5.0, 5.0
@@ -70,12 +71,9 @@ class GmailTarget:
         self.on_close()
 
     def _deliver(self, message: Outgoing, dry_run: bool) -> DeliveredCopy:
-        try:
-            data = b"".join(message.pieces())
-        except ConnectorError:
-            raise
-        except Exception as error:  # noqa: BLE001  (an unreadable message is reported, and the others continue)
-            return DeliveredCopy(message.id, DeliveryResult.REFUSED, str(error) or type(error).__name__)
+        data = read_whole(message)
+        if isinstance(data, DeliveredCopy):
+            return data
         if len(data) > _LARGEST_BYTES:
             return DeliveredCopy(
                 message.id, DeliveryResult.REFUSED, f"it has {len(data):,} bytes; Gmail accepts {_LARGEST_BYTES:,}"

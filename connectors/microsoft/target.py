@@ -14,12 +14,11 @@ from urllib.parse import quote
 import orjson
 
 from connectors.base import Json
-from connectors.errors import ConnectorError
 from connectors.microsoft.folders import Tree, update
 from connectors.microsoft.graph import Graph, GraphRefused, segment
 from connectors.roles import role_of
 from connectors.selection import FolderRole
-from connectors.target import DeliveredCopy, DeliveryResult, Outgoing, TargetFull, header_field
+from connectors.target import DeliveredCopy, DeliveryResult, Outgoing, TargetFull, header_field, read_whole
 
 WRITE = "Mail.ReadWrite"
 HASH_PROPERTY = "String {c1d0a6f2-2b7e-4d52-9c0e-5e3b7f6a9d14} Name ArchiverSha256"
@@ -46,12 +45,9 @@ class GraphTarget:
         self.on_close()
 
     def _deliver(self, message: Outgoing, dry_run: bool) -> DeliveredCopy:
-        try:
-            data = b"".join(message.pieces())
-        except ConnectorError:
-            raise
-        except Exception as error:  # noqa: BLE001  (an unreadable message is reported, and the others continue)
-            return DeliveredCopy(message.id, DeliveryResult.REFUSED, str(error) or type(error).__name__)
+        data = read_whole(message)
+        if isinstance(data, DeliveredCopy):
+            return data
         try:
             folder = self._find_folder(message.path)
             found = self._candidates(data, message.sha256)
